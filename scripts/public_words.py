@@ -46,18 +46,19 @@ MORE: Final = """
 1c11 a10g a16w16 a2a a4w4 a8w8 abd ac2g account adapt address agg aic aicore aiv amd aot assigned
 awaitable bitmatrix bk0mk1 bk0nk1 bucket bytecode c10 c10d c2c c2r call canonicalization cbid cid cloud
 cnhw cnt cnt8 combined command compacted concluded congruous could cshuffle d2d d2h d884 descriptor
-device dispatcher drop dropout dsa dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz ediv
-efficientzerotensor email environment ev find float8e4m3 float8e5m2 folder fop fops found fractal
-fragment gaudi geforce gen ggml ghz gib git gkgs gridwise h2d headers hierarchy highres home host hwid
-hxw i16832 i8816 ibext id idx im2d im3d inferentia initialized instinct ipc iter iters job kargs key khz
-kib kjt library line linear list ll128 ll4mi loaded lookup m00 m01 mac map mask mhz mib module multi
-multiplicand multiprocessor nchw nd next ngpus nhwckrsc nnt noop not npu npus nthread number nvidia
-occupancy ogs out p2p p50 p90 p95 p99 password per phone pitch pjrt plugin ppo predicated pregraph
-private problem process processing prologue python quadro queued r2c radeon raked rblock redacted region
-registers regular relu6 rematerialization rmsnorm routing rows saves secret sensitive sequence sgl sharp
-silu single splits sqe ssh stable stack stateless stem successfully swiglu synchronization t1r1s1 tail
-templated tesla tfloat ticks tilesize token tpu trainium trait traits triton unalign undefined unknown
-user validation vmid wait warmup warpgroupsize warpsize wise wrapper x6 xblock xdl xdlops yblock zblock
+device discovered dispatcher drop dropout dsa dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz ediv
+efficientzerotensor email enqueued environment ev find float8e4m3 float8e5m2 folder fop fops found
+fractal fragment gaudi geforce gen ggml ghz gib git gkgs gridwise h2d headers hierarchy highres home
+host hwid hxw i16832 i8816 ibext id idx im2d im3d inferentia initialized instinct ipc iter iters job
+kargs key khz kib kjt library line linear list ll128 ll4mi loaded lookup m00 m01 mac map mask mhz mib
+module multi multiplicand multiprocessor nchw nd next ngpus nhwckrsc nnt noop not npu npus nthread
+number nvidia occupancy ogs out p2p p50 p90 p95 p99 password per phone pitch pjrt plugin ppo predicated
+pregraph private problem process processing prologue python quadro queued r2c radeon raked rblock
+redacted region registers regular relu6 rematerialization rmsnorm routing rows saves secret sensitive
+sequence sgl sharp silu single splits sqe ssh stable stack stateless stem successfully swiglu
+synchronization t1r1s1 tail templated tesla tfloat ticks tilesize token tpu trainium trait traits triton
+unalign undefined unknown user validation vmid wait warmup warpgroupsize warpsize wise wrapper x6 xblock
+xdl xdlops yblock zblock
 """
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MANGLED: Final = re.compile(r"\d+[A-Za-z]{3,}|.*(?:EEE|[IE]Li|NS_|NS\d|ELb)")
