@@ -46,7 +46,7 @@ MORE: Final = """
 1c11 a10g a16w16 a2a a4w4 a8w8 abd ac2g account adapt address agg aic aicore aiv amd aot assigned
 awaitable bitmatrix bk0mk1 bk0nk1 bucket bytecode c10 c10d c2c c2r call canonicalization cbid cid cloud
 cnhw cnt cnt8 combined command compacted concluded congruous could cshuffle d2d d2h d884 descriptor
-device discovered dispatcher drop dropout dsa dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz ediv
+device created discovered dispatcher drop dropout dsa dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz ediv
 efficientzerotensor email enqueued environment ev find float8e4m3 float8e5m2 folder fop fops found
 fractal fragment gaudi geforce gen ggml ghz gib git gkgs gridwise h2d headers hierarchy highres home
 host hwid hxw i16832 i8816 ibext id idx im2d im3d inferentia initialized instinct ipc iter iters job

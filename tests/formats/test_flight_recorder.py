@@ -448,9 +448,11 @@ class TestRewritten:
         assert rows[0].drop_columns("rank").equals(rows[1].drop_columns("rank"))
 
     def test_of_an_environment_only_what_tells_of_the_run_stays(self, tmp_path: Path) -> None:
-        content = dump(env={"NCCL_DEBUG": "INFO", "MY_PLACE": "behind the moon"}, argv=["train.py", "--fast"])
+        content = dump(
+            env={"NCCL_DEBUG": "INFO", "LOCAL_PLACE": "behind the moon"}, argv=["train.py", "--fast"]
+        )
         new, told = self.redacted(tmp_path, content)
-        assert new["env"] == {"NCCL_DEBUG": "INFO", "MY_PLACE": "redacted-environment"}
+        assert new["env"] == {"NCCL_DEBUG": "INFO", "LOCAL_PLACE": "redacted-environment"}
         assert new["argv"] == ["redacted-command-line"] * 2
         assert told["argv", "command line"] == 2
 
