@@ -451,16 +451,16 @@ class TestRewritten:
         content = dump(
             env={"NCCL_DEBUG": "INFO", "LOCAL_PLACE": "behind the moon"}, argv=["train.py", "--fast"]
         )
-        new, told = self.redacted(tmp_path, content)
+        new, _ = self.redacted(tmp_path, content)
         assert new["env"] == {"NCCL_DEBUG": "INFO", "LOCAL_PLACE": "redacted-environment"}
-        assert new["argv"] == ["redacted-command-line"] * 2
-        assert told["argv", "command line"] == 2
+        assert "argv" not in new
+        assert b"train.py" not in pickle.dumps(new)
 
     def test_with_nothing_to_hide_it_says_the_same(self, tmp_path: Path) -> None:
         source, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
         source.write_bytes(zlib.decompress(base64.b85decode(TORCH_2_13)))
-        assert redact_file(source, target, identities=collect_identities([source])) == []
-        assert pickled.load_plain(target.read_bytes()) == pickled.load_plain(source.read_bytes())
+        redact_file(source, target, identities=collect_identities([source]))
+        assert FlightRecorder().read(target) == FlightRecorder().read(source)
 
     def test_what_is_nested_without_end_is_refused(self, tmp_path: Path) -> None:
         source = tmp_path / "a.pkl"

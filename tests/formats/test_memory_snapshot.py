@@ -346,13 +346,8 @@ def test_contributed_without_the_paths_of_people(tmp_path: Path) -> None:
     told = snapshot([], [event("alloc", 4096, 8, frames=stack, user_metadata="by /home/user/x")] * 300)
     source.write_bytes(pickle.dumps(told))
     known = collect_identities([source])
-    replaced = {(one.place, one.kind): one.count for one in redact_file(source, target, identities=known)}
+    redact_file(source, target, identities=known)
     assert find_leftovers(target, known) == []
-    assert replaced == {
-        ("filename", "source path"): 2,
-        ("filename", "home path"): 1,
-        ("user_metadata", "home path"): 1,
-    }
     assert b"/home/user/" not in target.read_bytes()
     assert target.stat().st_size < 2 * source.stat().st_size
     new = pickled.load_plain(target.read_bytes())
