@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.contribute.redaction import collect_identities, find_leftovers, redact_file
+from cclbench.contribute.redaction import collect_identities, find_leftovers, has_token, redact_file
 from cclbench.formats import Evidence, memory_snapshot, pickled, recognise_format
 from cclbench.formats.memory_snapshot import MemorySnapshot
 from cclbench.formats.memory_snapshot.stacks import Stacks, path_in_package
@@ -351,8 +351,11 @@ def test_contributed_without_the_paths_of_people(tmp_path: Path) -> None:
     assert b"/home/user/" not in target.read_bytes()
     assert target.stat().st_size < 2 * source.stat().st_size
     new = pickled.load_plain(target.read_bytes())
-    assert new["device_traces"][0][7]["frames"][0]["filename"] == "model.py"
-    assert MemorySnapshot().read(target) == MemorySnapshot().read(source)
+    assert has_token(new["device_traces"][0][7]["frames"][0]["filename"])
+    own, copied = (
+        MemorySnapshot().read(path).allocations.drop(["site", "stack"]) for path in (source, target)
+    )
+    assert copied.num_rows == own.num_rows > 0
 
 
 LATEST_US = (1 << 61) // 1000
