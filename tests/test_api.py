@@ -19,6 +19,7 @@ import msgspec
 import pandas as pd
 import pyarrow as pa
 import pytest
+from helpers.two_ranks import ALL_REDUCE, GEMM, complete, events, of_rank, write
 
 import cclbench
 import cclbench.formats.json_events
@@ -30,53 +31,6 @@ from cclbench.ground.errors import InputError, UsageError
 from cclbench.ground.schema import RESULTS
 from cclbench.record.manifest import Manifest
 from cclbench.record.run import Run
-
-GEMM = "ampere_sgemm_128x64_nn<float>"
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-
-
-def complete(category: str, name: str, begin_us: float, length_us: float, **args: Any) -> dict[str, Any]:
-    """A row with a duration, on stream 7 or on thread 100."""
-    device = category in ("kernel", "gpu_memcpy")
-    place = {"pid": 0, "tid": 7} if device else {"pid": 100, "tid": 100}
-    row = {"ph": "X", "cat": category, "name": name, "ts": begin_us, "dur": length_us}
-    return {**row, **place, "args": args}
-
-
-def events(rank: int = 0, steps: int = 2) -> list[dict[str, Any]]:
-    """Steps of 100 µs: 40 µs of matrix product, then 30 + `rank` µs of all-reduce, half of it hidden."""
-    rows = []
-    for step in range(steps):
-        at, call = 1000.0 + 100 * step, 10 * step
-        nccl = {
-            "Collective name": "allreduce",
-            "In msg nelems": 1000,
-            "Out msg nelems": 1000,
-            "dtype": "Float",
-            "Group size": 2,
-            "Process Group Ranks": "[0, 1]",
-        }
-        rows += [
-            complete("user_annotation", f"ProfilerStep#{step}", at, 95),
-            complete("cpu_op", "aten::mm", at + 1, 5),
-            complete("cuda_runtime", "cudaLaunchKernel", at + 2, 1, correlation=call + 1),
-            complete("cuda_runtime", "cudaLaunchKernel", at + 4, 1, correlation=call + 2),
-            complete("kernel", GEMM, at + 10, 40, correlation=call + 1, grid=[54, 1, 1]),
-            complete("kernel", ALL_REDUCE, at + 35, 30 + rank, correlation=call + 2, **nccl),
-        ]
-    return rows
-
-
-def write(path: Path, rows: list[dict[str, Any]], **outer: Any) -> Path:
-    """A Kineto trace with those rows and top-level keys."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"schemaVersion": 1, **outer, "traceEvents": rows}))
-    return path
-
-
-def of_rank(rank: int, world: int = 2) -> dict[str, Any]:
-    """What a trace says of its place in the job."""
-    return {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world}}
 
 
 @pytest.fixture
@@ -116,11 +70,8 @@ def account(run: Run) -> Manifest:
 
 def tables(run: Run) -> dict[str, dict[str, list[Any]]]:
     """All a run holds."""
-    return {
-        "events": plain(run.events()),
-        "collectives": plain(run.collectives()),
-        "steps": plain(run.steps()),
-    }
+    parts = {"events": run.events(), "collectives": run.collectives(), "steps": run.steps()}
+    return {name: plain(part) for name, part in parts.items()}
 
 
 # ----------------------------------------------------------------------------- kept or made anew
@@ -139,23 +90,18 @@ def test_an_unchanged_source_is_not_read_again(job: Path, store: Path) -> None:
     assert left(store) == [first.id]
 
 
-def test_a_changed_source_is_another_run(job: Path, store: Path) -> None:
+def test_a_changed_source_or_options_that_shape_the_tables_are_another_run(job: Path, store: Path) -> None:
     first = ingest_run(job, store=store)
-    write(job / "rank1.json", events(rank=5), **of_rank(1))
-    second = ingest_run(job, store=store)
-    assert second.id != first.id
-    assert left(store) == sorted([first.id, second.id])
-    assert len(first.collectives()) == 4  # and the first is still there
-
-
-def test_options_that_shape_the_tables_are_another_run(job: Path, store: Path) -> None:
     ids = {
-        ingest_run(job, store=store).id,
+        first.id,
         ingest_run(job, store=store, allow_truncated=True).id,
         ingest_run(job, store=store, step_annotation=r"ProfilerStep#(\d+)").id,
     }
-    assert len(ids) == 3
+    write(job / "rank1.json", events(rank=5), **of_rank(1))
+    ids.add(ingest_run(job, store=store).id)
+    assert len(ids) == 4
     assert left(store) == sorted(ids)
+    assert len(first.collectives()) == 4  # and the first is still there
 
 
 def test_metrics_of_a_run_a_source_or_nothing(job: Path, store: Path) -> None:
@@ -165,11 +111,7 @@ def test_metrics_of_a_run_a_source_or_nothing(job: Path, store: Path) -> None:
     assert cclbench.metrics(first.id[:-1], store=store).rows == first.rows
     with pytest.raises(UsageError, match=f"did you mean {first.id}"):
         cclbench.metrics(f"{first.id}0", store=store)
-
-
-def test_the_api_keeps_its_names_after_use(job: Path, store: Path) -> None:
-    cclbench.run(job, store=store)
-    for name in cclbench.__all__:
+    for name in cclbench.__all__:  # which keep their names after use
         assert callable(getattr(cclbench, name)), name
     assert cclbench.runs(store)[0]["source"] == str(job)
 
@@ -206,14 +148,9 @@ def test_an_interrupt_leaves_nothing_behind(
     tmp_path: Path, store: Path, number: signal.Signals, code: int, word: str
 ) -> None:
     """As Ctrl-C and job schedulers do it: all of the group get the signal, in the middle of reading."""
-    body = json.dumps(events(steps=20_000))[1:-1]
+    traces, rows = tmp_path / "traces", events(steps=20_000)
     for rank in range(4):
-        head = f'{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}}}, "traceEvents": ['
-        (tmp_path / f"rank{rank}.json").write_text(head + body + "]}")
-    traces = tmp_path / "traces"
-    traces.mkdir()
-    for path in tmp_path.glob("*.json"):
-        path.rename(traces / path.name)
+        write(traces / f"rank{rank}.json", rows, distributedInfo={"rank": rank})
     command = [sys.executable, "-m", "cclbench", "ingest", str(traces), "--store", str(store), "--jobs", "2"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -254,20 +191,6 @@ def test_a_damaged_rank_leaves_no_run(job: Path, store: Path, jobs: int) -> None
     assert left(store) == []
     cut = cclbench.run(job, store=store, jobs=jobs, allow_truncated=True)
     assert [entry["truncated"] is not None for entry in cut.manifest["ranks"]] == [False, True]
-
-
-def test_a_full_disk_is_told_and_leaves_nothing(
-    job: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        with Path("/dev/full").open("w") as device:
-            device.write("x")
-
-    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
-    with pytest.raises(InputError, match="No space left on device") as raised:
-        cclbench.run(job, store=store)
-    assert "--store" in str(raised.value)
-    assert left(store) == []
 
 
 # -------------------------------------------------------------------- the same, however it is made
@@ -380,43 +303,37 @@ def refused(source: Path, store: Path) -> str:
     return str(raised.value)
 
 
-def test_a_trace_without_rows_is_refused(tmp_path: Path, store: Path) -> None:
-    assert "rank0.json: holds no rows" in refused(write(tmp_path / "rank0.json", []), store)
-
-
-def test_two_world_sizes_are_two_jobs(job: Path, store: Path) -> None:
-    write(job / "rank1.json", events(1), **of_rank(1, world=4))
+@pytest.mark.parametrize(
+    ("name", "told", "said"),
+    [
+        (
+            "rank1.json",
+            of_rank(1, world=4),
+            ["a world of 2 ranks in rank0.json", "a world of 4 ranks in rank1.json"],
+        ),
+        ("again/rank1.json", of_rank(1), ["again/rank1.json", "rank1.json: claims rank 1"]),
+        ("rank2.json", of_rank(2), ["rank2.json: is rank 2 of a world of 2"]),
+        ("rank3.json", of_rank(1), ["rank 1 by its distributedInfo but rank 3 by its file name"]),
+    ],
+)
+def test_files_that_contradict_are_both_named(
+    job: Path, store: Path, name: str, told: dict[str, Any], said: list[str]
+) -> None:
+    if name in ("rank2.json", "rank3.json"):
+        (job / "rank1.json").unlink()
+    write(job / name, events(), **told)
     message = refused(job, store)
-    assert "a world of 2 ranks in rank0.json" in message
-    assert "a world of 4 ranks in rank1.json" in message
-
-
-def test_a_rank_outside_of_the_world_is_refused(job: Path, store: Path) -> None:
-    (job / "rank1.json").unlink()
-    write(job / "rank2.json", events(), **of_rank(2))
-    assert "rank2.json: is rank 2 of a world of 2" in refused(job, store)
-
-
-def test_two_files_of_one_rank_are_both_named(job: Path, store: Path) -> None:
-    write(job / "again" / "rank1.json", events(), **of_rank(1))
-    message = refused(job, store)
-    assert "again/rank1.json" in message
-    assert "rank1.json: claims rank 1" in message
+    assert [words for words in said if words not in message] == []
 
 
 def test_files_without_a_rank_are_refused_but_for_a_lone_one(tmp_path: Path, store: Path) -> None:
+    assert "rank0.json: holds no rows" in refused(write(tmp_path / "rank0.json", []), store)
     first = write(tmp_path / "job" / "first.json", events())
     write(tmp_path / "job" / "second.json", events(steps=3))
     assert "2 of 2 files do not say their rank" in refused(tmp_path / "job", store)
     (entry,) = cclbench.run(first, store=store).manifest["ranks"]
     assert entry["rank"] == 0
     assert "the trace does not say its rank: taken as rank 0" in entry["notes"]
-
-
-def test_a_file_name_that_contradicts_the_trace_is_refused(job: Path, store: Path) -> None:
-    (job / "rank1.json").rename(job / "rank3.json")
-    message = refused(job, store)
-    assert "rank 1 by its distributedInfo but rank 3 by its file name" in message
 
 
 def test_a_card_that_contradicts_the_trace_is_refused(job: Path, store: Path) -> None:
@@ -445,10 +362,7 @@ def test_results_are_the_rows_as_a_frame(run: Run) -> None:
     ratio = frame[(frame["metric"] == "overlap.ratio") & frame["rank"].notna() & frame["step"].isna()]
     assert list(ratio["rank"]) == [0, 1]
     assert list(ratio["value"]) == pytest.approx([15 / 30, 15 / 31])
-
-
-def test_a_frame_has_the_same_types_under_every_pandas(run: Run) -> None:
-    frame = run.results
+    # the types are the same under every pandas
     texts = [field.name for field in RESULTS if pa.types.is_string(field.type)]
     assert {name for name in texts if frame[name].dtype == pd.StringDtype("pyarrow")} == set(texts)
     assert {frame[name].dtype.name for name in ("rank", "step")} == {"Int32"}
@@ -486,19 +400,6 @@ def test_wrong_calls_are_told(run: Run) -> None:
         run.events(rank=7)
     with pytest.raises(UsageError, match=r"did you mean .*overlap\.ratio"):
         cclbench.metrics(run.id, store=run.store, metrics=["overlap.rate"])
-
-
-def test_sql_answers_over_the_tables(run: Run) -> None:
-    answer = run.sql(
-        "SELECT rank, sum(dur_ns)::BIGINT AS ns FROM events WHERE kind = 'kernel' GROUP BY 1 ORDER BY 1"
-    )
-    assert answer.to_pylist() == [{"rank": 0, "ns": 140_000}, {"rank": 1, "ns": 142_000}]
-    joined = run.sql(
-        "SELECT e.name FROM events e JOIN collectives c ON e.collective = c.collective AND e.rank = c.rank"
-    )
-    assert joined["name"].to_pylist() == [ALL_REDUCE] * 4
-    results = run.sql("SELECT value FROM results WHERE metric = 'time.step' AND rank = 1 AND step = 0")
-    assert results["value"].to_pylist() == [100e-6]
 
 
 def test_a_page_of_a_notebook_escapes_what_traces_say(tmp_path: Path, store: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from formats.test_memory_snapshot import snapshot
@@ -87,26 +88,21 @@ def test_pictures_are_shown_and_kept(run: cclbench.Run, other: cclbench.Run, tmp
     ]
     for picture in pictures:
         assert picture._repr_png_().startswith(b"\x89PNG")
-    names = [label.get_text() for label in pictures[0].figure.axes[0].get_yticklabels()]
-    assert names == ["mean of 4 ranks", "rank 0", "rank 1", "rank 2", "rank 3"]
-    assert [label.get_text() for label in pictures[1].figure.axes[0].get_yticklabels()] == [
-        "rank 0",
-        "rank 2",
-    ]
-    of_both = [label.get_text() for label in pictures[2].figure.axes[0].get_yticklabels()]
-    assert of_both[0] == "A: mean of 4 ranks"
-    assert of_both[-1] == "B: rank 3"
+
+    def labels(picture: Any) -> list[str]:
+        return [label.get_text() for label in picture.figure.axes[0].get_yticklabels()]
+
+    assert labels(pictures[0]) == ["mean of 4 ranks", "rank 0", "rank 1", "rank 2", "rank 3"]
+    assert labels(pictures[1]) == ["rank 0", "rank 2"]
+    assert labels(pictures[2])[0] == "A: mean of 4 ranks"
+    assert labels(pictures[2])[-1] == "B: rank 3"
+    # a run without metrics draws what it computes
+    assert len(labels(cclbench.plot(cclbench.ingest(run.record.source, store=run.store)))) == 5
     assert pictures[0].save(tmp_path / "bars.svg").read_text().startswith("<?xml")
     with pytest.raises(UsageError, match="unsupported picture format"):
         pictures[0].save(tmp_path / "bars.gif")
     with pytest.raises(UsageError, match="no complete step 99"):
         cclbench.timeline(run, step=99)
-
-
-def test_a_run_without_metrics_draws_what_it_computes(run: cclbench.Run) -> None:
-    stored = cclbench.ingest(run.record.source, store=run.store)
-    bars = cclbench.plot(stored).figure.axes[0].get_yticklabels()
-    assert len(bars) == 5
 
 
 def test_pages(run: cclbench.Run, other: cclbench.Run, tmp_path: Path) -> None:

@@ -12,17 +12,12 @@ import cclbench
 from cclbench.record.run import Run
 
 TRACES = (
-    "kineto/h100_qwen/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
-    "kineto/ddp_a100/control.json.gz",
-    "kineto/resnet_mi300x/resnet_act_checkpoint.json.gz",
-    "kineto/cuda_sync_a100",
-    "kineto/dlrm_8xv100",
+    *("kineto/h100_qwen/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz", "kineto/ddp_a100/control.json.gz"),
+    *("kineto/resnet_mi300x/resnet_act_checkpoint.json.gz", "kineto/cuda_sync_a100", "kineto/dlrm_8xv100"),
     "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite",
 )
 DATA_POINTS = ("tiny-llama-operators-ddp2-gloo-cpu", "tiny-jax-dp2-tp4-cpu")
-LITTLE = {
-    "cclbench.record.rank": {"MOST_KEPT": 0},
-}
+LITTLE = {"cclbench.record.rank": {"MOST_KEPT": 0}}
 """By module what bounds memory, and how little it is here."""
 
 

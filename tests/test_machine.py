@@ -40,42 +40,51 @@ def tiers(of: Machine, *groups: tuple[int, ...]) -> list[str | None]:
     return [of.tier_of(group).value for group in groups]
 
 
+NOBODY = "neither a card nor the traces tell which ranks share a node"
+
+
 def test_a_file_of_several_ranks_is_of_one_node() -> None:
+    """Unless the traces count a node's devices, or the caller does."""
     found = machine(TWO_FILES)
     assert found.node_by_rank == {0: 1, 1: 1, 2: 0, 3: 0}
     assert [found.device_of(rank) for rank in range(4)] == [(1, 0), (1, 1), (0, 0), (0, 1)]
     expected = ["scale_up", "scale_up", "scale_out", "scale_out"]
     assert tiers(found, (0, 1), (2, 3), (0, 2), (0, 1, 2, 3)) == expected
     assert found.tier_of((0, 1)).learned_from == "capture"
-
-
-def test_what_is_asked_or_counted_goes_before_it() -> None:
-    counted = machine(TWO_FILES, device_count=4, world_size=4)
-    assert counted.tier_of((0, 2)).value == "scale_up"
-    assert counted.tier_of((0, 2)).learned_from == "trace"
-    asked = machine(TWO_FILES, per_node=1, device_count=4, world_size=4)
-    assert asked.tier_of((0, 1)).value == "scale_out"
-    assert asked.tier_of((0, 1)).learned_from == "option"
+    counted = machine(TWO_FILES, device_count=4, world_size=4).tier_of((0, 2))
+    assert (counted.value, counted.learned_from) == ("scale_up", "trace")
+    asked = machine(TWO_FILES, per_node=1, device_count=4, world_size=4).tier_of((0, 1))
+    assert (asked.value, asked.learned_from) == ("scale_out", "option")
+    # a rank that is in no file is on no known node
+    known = Machine(captures={0: 0, 1: 0})
+    assert tiers(known, (0, 1), (0, 1, 2)) == ["scale_up", None]
+    assert "which ranks share a node" in (known.tier_of((0, 1, 2)).reason or "")
+    facts = dict.fromkeys(range(3), TraceFacts())
+    assert machine_of_ranks(None, facts, {0: "b", 1: "a", 2: "b"}).captures == {0: 1, 1: 0, 2: 1}
+    assert machine_of_ranks(None, facts, {0: "b", 1: "a", 2: "c"}).captures == {}
+    # devices of a file are numbered by its ranks
+    of = Machine(captures={0: 0, 2: 0, 3: 1, 7: 0})
+    assert [of.device_of(rank) for rank in (0, 2, 3, 7, 1)] == [(0, 0), (0, 1), (1, 0), (0, 2), None]
 
 
 @pytest.mark.parametrize(
-    ("files", "facts"),
+    ("files", "facts", "reason"),
     [
-        (FOUR_FILES, {}),
+        (FOUR_FILES, {}, NOBODY),
         # the links of TPUs do not end with the node
-        (TWO_FILES, {"vendor": "google"}),
+        (TWO_FILES, {"vendor": "google"}, NOBODY),
+        (FOUR_FILES, {"device_count": 1, "world_size": 16}, NOBODY),
+        (
+            FOUR_FILES,
+            {"device_count": 8, "world_size": 12},
+            "the traces count 8 devices, of which 12 ranks fill no whole number of nodes",
+        ),
     ],
 )
-def test_files_need_not_tell(files: list[str], facts: dict[str, Any]) -> None:
-    found = machine(files, **facts).tier_of((0, 1))
-    assert found.value is None
-    assert found.reason == "neither a card nor the traces tell which ranks share a node"
-
-
-def test_a_rank_that_is_in_no_file_is_on_no_known_node() -> None:
-    found = Machine(captures={0: 0, 1: 0})
-    assert tiers(found, (0, 1), (0, 1, 2)) == ["scale_up", None]
-    assert "which ranks share a node" in (found.tier_of((0, 1, 2)).reason or "")
+def test_files_and_counts_need_not_tell(files: list[str], facts: dict[str, Any], reason: str) -> None:
+    found = machine(files, **facts)
+    assert files is TWO_FILES or found.node_by_rank == {}
+    assert (found.tier_of((0, 1)).value, found.tier_of((0, 1)).reason) == (None, reason)
 
 
 def test_processes_of_a_real_capture(test_data: Path, tmp_path: Path) -> None:
@@ -102,52 +111,43 @@ def test_devices_that_a_trace_counts_are_a_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "reason"),
-    [
-        (
-            {"device_count": 1, "world_size": 16},
-            "neither a card nor the traces tell which ranks share a node",
-        ),
-        ({"device_count": 8, "world_size": 12}, "8 devices, of which 12 ranks fill no whole number of nodes"),
-    ],
-)
-def test_devices_that_are_no_nodes_tell_no_ranks_node(facts: dict[str, int], reason: str) -> None:
-    found = machine(FOUR_FILES, **facts)
-    assert found.node_by_rank == {}
-    assert reason in (found.tier_of((0, 1)).reason or "")
-
-
-def test_traces_that_count_differently_tell_no_node() -> None:
-    facts = {0: TraceFacts(device_count=8, world_size=16), 1: TraceFacts(device_count=4)}
-    found = machine_of_ranks(None, facts, {0: "a", 1: "b"})
-    assert found.per_node.reason == "the traces count 4 and 8 devices in a node"
-    assert found.node_of(0) is None
-
-
-@pytest.mark.parametrize(
     ("hardware", "facts", "said"),
     [
         (
             {"per_node": 4},
             {"device_count": 8, "world_size": 16},
-            "the card says 4 a node (hardware.per_node)",
+            "the card says 4 a node (hardware.per_node), the traces count 8 devices",
         ),
-        ({"system": "dgx-h100"}, {"device_count": 4, "world_size": 16}, "system dgx-h100 has 8 a node"),
-        ({"system": "gb200-nvl72", "per_node": 8}, {}, "and its system gb200-nvl72 has 4"),
-        ({"accelerator": "nvidia-a100-sxm-40gb"}, {"device_name": H100}, "the traces name nvidia-h100-sxm"),
-        ({"system": "dgx-a100"}, {"device_name": H100}, "dgx-a100 has nvidia-a100-sxm-80gb, the traces name"),
+        # as many ranks as the smaller number are on one node by either
+        (
+            {"per_node": 4},
+            {"device_count": 8, "world_size": 5},
+            "the card says 4 a node (hardware.per_node), the traces count 8 devices",
+        ),
+        (
+            {"system": "dgx-h100"},
+            {"device_count": 4, "world_size": 5},
+            "the card's system dgx-h100 has 8 a node, the traces count 4 devices",
+        ),
+        (
+            {"system": "gb200-nvl72", "per_node": 8},
+            {},
+            "the card says 8 a node (hardware.per_node), and its system gb200-nvl72 has 4",
+        ),
+        ({"system": "dgx-h100", "per_node": 8}, {}, None),
+        ({"per_node": 8}, {"device_count": 4, "world_size": 4}, None),
         # a node that is used in part, a process that sees its own device alone
         ({"per_node": 4}, {"device_count": 8, "world_size": 4}, None),
         ({"per_node": 4}, {"device_count": 1, "world_size": 16}, None),
         ({"accelerator": "nvidia-h100-sxm", "per_node": 8}, {"device_name": H100, "device_count": 8}, None),
     ],
 )
-def test_what_contradicts_the_card_is_said(
+def test_numbers_that_contradict_the_card_are_said(
     hardware: dict[str, Any], facts: dict[str, Any], said: str | None
 ) -> None:
     found = machine(FOUR_FILES, card(**hardware), **facts)
-    assert len(found.contradictions) == (said is not None)
-    assert (said or "") in "".join(found.contradictions)
+    sentences = [sentence.removesuffix(": the card's number is used") for sentence in found.contradictions]
+    assert sentences == ([] if said is None else [said])
     if "per_node" in hardware:
         assert found.per_node.value == hardware["per_node"]
 
@@ -157,11 +157,9 @@ def test_nodes_that_are_used_in_part_keep_their_places_in_the_system() -> None:
     found = machine(FOUR_FILES, card(system="dgx-h100", per_node=4), world_size=8)
     assert found.numbered_in(found.system.value, range(8)) == [0, 1, 2, 3, 8, 9, 10, 11]
     assert tiers(found, (0, 3), (0, 4)) == ["scale_up", "scale_out"]
-
-
-def test_links_may_join_nodes() -> None:
-    found = machine(FOUR_FILES, card(accelerator="nvidia-gb200", per_node=4), world_size=144)
-    assert tiers(found, (0, 4), (0, 72)) == ["scale_up", "scale_out"]
+    # links may join nodes
+    joined = machine(FOUR_FILES, card(accelerator="nvidia-gb200", per_node=4), world_size=144)
+    assert tiers(joined, (0, 4), (0, 72)) == ["scale_up", "scale_out"]
 
 
 @pytest.mark.parametrize(
@@ -176,15 +174,16 @@ def test_an_accelerator_that_nobody_knows(of: Card | None, facts: dict[str, Any]
     assert reason in (machine(FOUR_FILES, of, **facts).accelerator.reason or "")
 
 
-def test_traces_that_name_several_accelerators_tell_none() -> None:
-    names = (H100, "NVIDIA A100-SXM4-40GB")
+def test_traces_that_name_or_count_several_tell_none_and_a_cpu_is_a_device() -> None:
+    names, files = (H100, "NVIDIA A100-SXM4-40GB"), {0: "a", 1: "b"}
     facts = {rank: TraceFacts(device_name=name) for rank, name in enumerate(names)}
-    found = machine_of_ranks(None, facts, {0: "a", 1: "b"})
+    found = machine_of_ranks(None, facts, files)
     assert found.accelerator.reason == "the traces name several: nvidia-h100-sxm, nvidia-a100-sxm-40gb"
     assert found.device_names == names
-
-
-def test_a_cpu_is_the_device_of_ranks_without_an_accelerator() -> None:
+    facts = {0: TraceFacts(device_count=8, world_size=16), 1: TraceFacts(device_count=4)}
+    found = machine_of_ranks(None, facts, files)
+    assert found.per_node.reason == "the traces count 4 and 8 devices in a node"
+    assert found.node_of(0) is None
     found = machine_of_ranks(None, {0: TraceFacts(works_on="host")}, {0: "a"})
     assert (found.accelerator.value.id, found.device_names) == ("generic-cpu", ("CPU",))
 
@@ -217,15 +216,11 @@ def test_a_system_of_another_device_than_the_traces_name(
     machine = Machine(devices=((device, memory),), system_option=system)
     assert (machine.other_device is not None) is other
     if other:
-        assert (
-            machine.other_device == f"{system} has {machine.accelerator.value.id}, the traces name {device}"
-        )  # type: ignore[union-attr]
+        own = machine.accelerator.value.id  # type: ignore[union-attr]
+        assert machine.other_device == f"{system} has {own}, the traces name {device}"
     assert Machine(devices=((device, memory),)).other_device is None
-
-
-def test_a_run_on_cpus_is_of_no_system() -> None:
-    machine = Machine(on_host=True, system_option="dgx-h100")
-    assert machine.other_device == "dgx-h100 has nvidia-h100-sxm, the traces name CPU"
+    on_host = Machine(on_host=True, system_option="dgx-h100")
+    assert on_host.other_device == "dgx-h100 has nvidia-h100-sxm, the traces name CPU"
 
 
 @pytest.mark.parametrize(
@@ -234,27 +229,26 @@ def test_a_run_on_cpus_is_of_no_system() -> None:
         (Machine(Hardware(count=16), stated_world=8, ranks=range(4)), (16, "card", None)),
         (Machine(stated_world=8, ranks=range(4)), (8, "trace", None)),
         (Machine(ranks=range(4)), (4, "assumption", "one for each rank that has a trace")),
-        (
-            Machine(),
-            (None, None, "neither the card (hardware.count) nor a trace tells how many there are"),
-        ),
+        (Machine(), (None, None, "neither the card (hardware.count) nor a trace tells how many there are")),
     ],
 )
 def test_how_many_accelerators_there_are(of: Machine, count: tuple[object, ...]) -> None:
-    assert (
-        of.accelerator_count.value,
-        of.accelerator_count.learned_from,
-        of.accelerator_count.reason,
-    ) == count
+    found = of.accelerator_count
+    assert (found.value, found.learned_from, found.reason) == count
 
 
-def test_the_world_is_as_traces_state_it() -> None:
+def test_the_world_is_as_traces_state_it_and_devices_have_their_names() -> None:
     """Else the card's number of accelerators; the largest where traces differ."""
     assert Machine(Hardware(count=16), stated_world=8).world_size == 8
     assert Machine(Hardware(count=16)).world_size == 16
     assert Machine().world_size is None
     facts = {0: TraceFacts(world_size=8), 1: TraceFacts(world_size=16), 2: TraceFacts()}
     assert machine_of_ranks(None, facts, {0: "a", 1: "b", 2: "c"}).stated_world == 16
+    of = Machine(devices=(("A", 1), ("B", None), ("A", 2)), on_host=True)
+    assert of.device_names == ("A", "B")
+    assert Machine().device_names == ()
+    other = Machine(devices=(("A", 1), ("B", None)), system_option="dgx-h100").other_device
+    assert other == "dgx-h100 has nvidia-h100-sxm, the traces name A, B"
 
 
 def test_a_card_names_the_accelerator() -> None:
@@ -268,10 +262,7 @@ def test_a_card_names_the_accelerator() -> None:
         "the system dgx-a100 has nvidia-a100-sxm-80gb, the traces name nvidia-h100-sxm: "
         "nvidia-a100-sxm-80gb is used",
     )
-
-
-def test_only_the_card_s_own_word_is_contradicted() -> None:
-    """A system asked for by name is the caller's, who knows; what the traces name is still said of it."""
+    # a system asked for by name is the caller's, who knows; what the traces name is still said of it
     asked = machine_of_ranks(None, {0: TraceFacts(device_name=H100)}, {0: "a"}, system="dgx-a100")
     assert asked.accelerator.contradicts
     assert asked.contradictions == []
@@ -284,13 +275,10 @@ def test_a_system_is_asked_for_before_the_card_s() -> None:
         machine_of_ranks(None, {}, {}, system="dgx-h1000")
     nobody_s = Machine().named_system
     assert (nobody_s.value, nobody_s.learned_from, nobody_s.reason) == (None, None, None)
-
-
-def test_a_system_that_the_catalog_does_not_know_is_none() -> None:
-    found = machine(FOUR_FILES, card(system="dgx-h1000"), device_name=H100, device_count=8, world_size=16)
+    unknown = machine(FOUR_FILES, card(system="dgx-h1000"), device_name=H100, device_count=8, world_size=16)
     reason = "the catalog knows no system 'dgx-h1000' (card: hardware.system)"
-    assert (found.system.value, found.system.reason) == (None, reason)
-    assert found.accelerator.learned_from == "trace"
+    assert (unknown.system.value, unknown.system.reason) == (None, reason)
+    assert unknown.accelerator.learned_from == "trace"
 
 
 def assumed(per_node: int, device: str = H100, **hardware: Any) -> Machine:
@@ -349,44 +337,13 @@ def test_a_card_states_the_rate_of_links_and_the_interfaces() -> None:
     assert (out.fabric.id, out.nics, out.bytes_per_s) == ("infiniband-ndr", 4, 50e9)
     slower = assumed(8, scale_out=stated | {"bandwidth": "200 Gb/s"}).system.value
     assert slower.scale_out.bytes_per_s == 25e9
-
-
-@pytest.mark.parametrize(
-    "stated", [{"fabric": "infiniband-ndr"}, {"fabric": "nvlink4", "nics": 4}, {"fabric": "x", "nics": 4}]
-)
-def test_interfaces_need_their_number_and_a_network_of_the_catalog(stated: dict[str, Any]) -> None:
-    found = assumed(8, scale_out=stated).system.value
-    assert found.scale_out is None
-
-
-@pytest.mark.parametrize(
-    ("hardware", "facts", "said"),
-    [
-        (
-            {"per_node": 4},
-            {"device_count": 8, "world_size": 5},
-            ["the card says 4 a node (hardware.per_node), the traces count 8 devices"],
-        ),
-        ({"per_node": 8}, {"device_count": 4, "world_size": 4}, []),
-        (
-            {"system": "dgx-h100"},
-            {"device_count": 4, "world_size": 5},
-            ["the card's system dgx-h100 has 8 a node, the traces count 4 devices"],
-        ),
-        (
-            {"system": "dgx-h100", "per_node": 9},
-            {},
-            ["the card says 9 a node (hardware.per_node), and its system dgx-h100 has 8"],
-        ),
-        ({"system": "dgx-h100", "per_node": 8}, {}, []),
-    ],
-)
-def test_numbers_of_devices_contradict_where_ranks_would_be_on_other_nodes(
-    hardware: dict[str, Any], facts: dict[str, int], said: list[str]
-) -> None:
-    """As many ranks as the smaller number are on one node by either."""
-    found = machine(FOUR_FILES, card(**hardware), **facts).contradictions
-    assert [sentence.removesuffix(": the card's number is used") for sentence in found] == said
+    # they need their number, and a network of the catalog
+    for lacking in (
+        {"fabric": "infiniband-ndr"},
+        {"fabric": "nvlink4", "nics": 4},
+        {"fabric": "x", "nics": 4},
+    ):
+        assert assumed(8, scale_out=lacking).system.value.scale_out is None
 
 
 @pytest.mark.parametrize(
@@ -412,23 +369,15 @@ def test_which_counted_devices_are_nodes(
     assert of.node_of(0) == node
 
 
-def test_several_ranks_that_count_one_device_each_tell_no_node() -> None:
-    """Though nobody states the world: with a trace of one rank alone that is its node."""
-    alone = Machine(ranks=range(2), counts=(1,)).per_node
-    assert (alone.value, (alone.reason or "").startswith("neither the card (hardware.system")) == (None, True)
-    assert Machine(ranks=range(1), counts=(1,)).per_node.value == 1
-
-
 def test_ranks_that_fill_no_whole_number_of_nodes_are_said() -> None:
     reason = Machine(stated_world=12, counts=(8,)).tier_of((0, 1)).reason
     assert reason == "the traces count 8 devices, of which 12 ranks fill no whole number of nodes"
     for of in (Machine(stated_world=3), Machine(), Machine(captures={0: 0}, counts=(4, 8))):
-        assert of.tier_of((0, 1)).reason == "neither a card nor the traces tell which ranks share a node"
-
-
-def test_devices_of_a_file_are_numbered_by_its_ranks() -> None:
-    of = Machine(captures={0: 0, 2: 0, 3: 1, 7: 0})
-    assert [of.device_of(rank) for rank in (0, 2, 3, 7, 1)] == [(0, 0), (0, 1), (1, 0), (0, 2), None]
+        assert of.tier_of((0, 1)).reason == NOBODY
+    # several that count one device each tell no node, though nobody states the world; one alone is its own
+    alone = Machine(ranks=range(2), counts=(1,)).per_node
+    assert (alone.value, (alone.reason or "").startswith("neither the card (hardware.system")) == (None, True)
+    assert Machine(ranks=range(1), counts=(1,)).per_node.value == 1
 
 
 def test_ranks_are_numbered_as_the_system_numbers_its_devices() -> None:
@@ -449,25 +398,15 @@ def test_links_of_a_system_that_the_caller_names_tell_the_tier() -> None:
     files = {0: "a", 1: "b"}
     named = machine_of_ranks(None, two, files, system="google-tpu-v4-pod", per_node=4)
     assert (named.tier_of((0, 1)).value, named.tier_of((0, 1)).learned_from) == ("scale_up", "option")
-    assert (
-        machine_of_ranks(card(system="google-tpu-v4-pod"), two, files).tier_of((0, 1)).learned_from == "card"
-    )
+    by_card = machine_of_ranks(card(system="google-tpu-v4-pod"), two, files)
+    assert by_card.tier_of((0, 1)).learned_from == "card"
     nobody_s = machine_of_ranks(None, two, files).tier_of((0, 1))
-    assert nobody_s.reason == "neither a card nor the traces tell which ranks share a node"
-
-
-def test_links_leave_nodes_on_several_hosts_with_tpus_alone() -> None:
-    google, nvidia = TraceFacts(vendor="google"), TraceFacts(vendor="nvidia")
-    files = {0: "a", 1: "b"}
-    assert machine_of_ranks(None, {0: google, 1: nvidia}, files).links_leave_nodes
-    assert not machine_of_ranks(None, {0: nvidia, 1: nvidia}, files).links_leave_nodes
-    assert not machine_of_ranks(None, {0: google, 1: google}, {0: "a", 1: "a"}).links_leave_nodes
-
-
-def test_files_tell_nodes_where_one_holds_several_ranks() -> None:
-    facts = dict.fromkeys(range(3), TraceFacts())
-    assert machine_of_ranks(None, facts, {0: "b", 1: "a", 2: "b"}).captures == {0: 1, 1: 0, 2: 1}
-    assert machine_of_ranks(None, facts, {0: "b", 1: "a", 2: "c"}).captures == {}
+    assert nobody_s.reason == NOBODY
+    # links leave nodes on several hosts with TPUs alone
+    nvidia = dict.fromkeys(files, TraceFacts(vendor="nvidia"))
+    assert machine_of_ranks(None, two | {1: nvidia[1]}, files).links_leave_nodes
+    assert not machine_of_ranks(None, nvidia, files).links_leave_nodes
+    assert not machine_of_ranks(None, two, {0: "a", 1: "a"}).links_leave_nodes
 
 
 def test_what_traces_say_is_gathered_over_ranks() -> None:
@@ -488,12 +427,3 @@ def test_ranks_are_a_range_where_they_follow_one_another(ranks: tuple[int, ...])
     found = machine_of_ranks(None, facts, dict.fromkeys(ranks, "a")).ranks
     assert tuple(found) == ranks
     assert isinstance(found, range) is (ranks in ((0,), (3, 4, 5)))
-
-
-def test_devices_go_by_the_names_that_traces_give_them() -> None:
-    of = Machine(devices=(("A", 1), ("B", None), ("A", 2)), on_host=True)
-    assert of.device_names == ("A", "B")
-    assert Machine().device_names == ()
-    assert Machine(devices=(("A", 1), ("B", None)), system_option="dgx-h100").other_device == (
-        "dgx-h100 has nvidia-h100-sxm, the traces name A, B"
-    )

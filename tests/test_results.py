@@ -31,6 +31,13 @@ def test_the_runs_own_row_is_that_which_nothing_narrows() -> None:
     assert rows.value("comm.measured_busbw") is None
     assert rows.missing_reason("comm.measured_busbw") == "no benchmark"
     assert rows.missing_reason(metric_name("comm.alpha")) == "its results have no comm.alpha"
+    parts = [row("time.step_parts", 1.0, stat="compute")]
+    parts.append(row("time.step_parts", 0.5, stat="compute", category="gemm"))
+    told = Results(table(parts))
+    assert told.value("time.step_parts", stat="compute") == 1.0
+    assert told.value("time.step_parts", stat="compute", category="gemm") == 0.5
+    assert rows.scope == Results.from_rows(figures(results())).scope == (["steps"], [0, 1], [3, 4], [])
+    assert Results(table([])).scope == ([], [], [], [])
 
 
 def test_ranks_and_steps() -> None:
@@ -40,18 +47,12 @@ def test_ranks_and_steps() -> None:
     grid = rows.grid("comm.wait")
     assert (grid.ranks.tolist(), grid.steps.tolist()) == ([0, 1], [3, 4])
     assert grid.values.tolist() == [[0.02, 0.03], [0.0, 0.01]]
-
-
-def test_a_step_that_a_rank_lacks_is_masked_and_not_zero() -> None:
+    # a step that a rank lacks is masked and not zero
     grid = Results(table(by_step("comm.wait", [[0.1, 0.2], [0.3]]))).grid("comm.wait")
     assert np.ma.getmaskarray(grid.values).tolist() == [[False, False], [False, True]]
-
-
-def test_modelled_numbers_are_no_numbers_of_ranks_and_steps() -> None:
-    modelled = [
-        *by_rank("comm.transfer", (1.0, 2.0), provenance="modelled"),
-        *by_step("comm.transfer", [[1.0], [2.0]], provenance="modelled"),
-    ]
+    # modelled numbers are none of ranks and steps
+    modelled = by_rank("comm.transfer", (1.0, 2.0), provenance="modelled")
+    modelled += by_step("comm.transfer", [[1.0], [2.0]], provenance="modelled")
     rows = Results(table(modelled))
     assert rows.ranks("comm.transfer") == {}
     assert rows.grid("comm.transfer").values.size == 0
@@ -63,22 +64,6 @@ def test_parts_are_bounded_and_the_rest_is_counted() -> None:
     parts, more = Results(table([row("comm.volume", 21.0, "B"), *many, lacking])).parts("comm.volume", most=5)
     assert [part.group for part in parts] == ["0", "1", "2", "3", "4"]
     assert more == 2
-
-
-def test_a_statistic_is_told_from_its_parts() -> None:
-    found = [
-        row("time.step_parts", 1.0, stat="compute"),
-        row("time.step_parts", 0.5, stat="compute", category="gemm"),
-    ]
-    results = Results(table(found))
-    assert results.value("time.step_parts", stat="compute") == 1.0
-    assert results.value("time.step_parts", stat="compute", category="gemm") == 0.5
-
-
-def test_what_rows_are_about() -> None:
-    assert Results(table(results())).scope == (["steps"], [0, 1], [3, 4], [])
-    assert Results.from_rows(figures(results())).scope == Results(table(results())).scope
-    assert Results(table([])).scope == ([], [], [], [])
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 1 << 14])
@@ -99,6 +84,10 @@ def test_rows_of_a_metric_keep_their_order_wherever_they_stand() -> None:
     assert [one.value for one in rows_of(found.metric_rows("a"))] == [2.0, 3.0]
     assert rows_of(found.metric_rows("c")) == []
     assert Results.from_tables(()).metrics == []
+    # in short there are no parts of single ranks
+    kept = [row("a", 1.0), row("a", 2.0, step=3), row("a", 3.0, group="0-1"), row("a", 4.0, rank=0)]
+    parts = [row("a", 5.0, rank=0, step=3), row("a", 6.0, rank=0, stat="p50")]
+    assert list(Results.from_rows(figures([*kept, *parts])).summary) == figures(kept)
 
 
 @pytest.mark.parametrize("in_memory", [0, 1, 3])
@@ -150,12 +139,6 @@ def test_saved_results_stay_those_that_they_were_when_others_take_their_place(
     run.save_results(Results.from_rows(given[:1]))
     assert before is not None
     assert list(before) == given
-
-
-def test_in_short_there_are_no_parts_of_single_ranks() -> None:
-    kept = [row("a", 1.0), row("a", 2.0, step=3), row("a", 3.0, group="0-1"), row("a", 4.0, rank=0)]
-    parts = [row("a", 5.0, rank=0, step=3), row("a", 6.0, rank=0, stat="p50")]
-    assert list(Results.from_rows(figures([*kept, *parts])).summary) == figures(kept)
 
 
 def test_rows_are_stored_as_they_are_in_as_many_pieces_as_it_takes(

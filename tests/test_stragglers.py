@@ -67,35 +67,33 @@ def test_always_the_same_rank(tmp_path: Path) -> None:
     assert len(found.rows) == 4 * 24
 
 
-def test_lateness_that_drifts(tmp_path: Path) -> None:
-    found = only(job(tmp_path / "job", lambda rank, step, _: 5 * step * (rank == 1)))
-    assert (found.named, found.pattern) == (1, "drifting")
-    assert "its lateness drifts, from " in found.words
-
-
-def test_a_rank_that_is_late_in_every_third_step(tmp_path: Path) -> None:
-    found = only(job(tmp_path / "job", lambda rank, step, _: 80 * (rank == 3 and step % 3 == 0)))
-    assert (found.named, found.pattern, found.period) == (3, "periodic", 3)
-    assert ": in every 3rd step (p = " in found.words
-
-
-def test_a_rank_that_is_late_since_a_step(tmp_path: Path) -> None:
-    found = only(job(tmp_path / "job", lambda rank, step, _: 80 * (rank == 3 and step >= 10)))
-    assert (found.named, found.pattern, found.since) == (3, "since", 10)
-    assert ": since step 10 (p = " in found.words
-
-
-def test_lateness_that_moves_with_the_work(tmp_path: Path) -> None:
-    """As sequence lengths that are drawn anew in each step: who is late in one call is in all of them."""
-    found = only(job(tmp_path / "job", lambda rank, step, _: 80 * (rank == step % 4)))
-    assert (found.named, found.pattern) == (None, "moving")
-    assert "in 24 of 24 steps one is late by more than 1 %, and not the same: rank 0 in 6" in found.words
-
-
-def test_chance_names_nobody(tmp_path: Path) -> None:
-    found = only(job(tmp_path / "job", lambda *_: 0))
-    assert found.named is None
-    assert "which chance explains (p = " in found.words
+@pytest.mark.parametrize(
+    ("late", "named", "pattern", "words"),
+    [
+        (lambda rank, step, _: 5 * step * (rank == 1), 1, "drifting", "its lateness drifts, from "),
+        (
+            lambda rank, step, _: 80 * (rank == 3 and step % 3 == 0),
+            3,
+            "periodic",
+            ": in every 3rd step (p = ",
+        ),
+        (lambda rank, step, _: 80 * (rank == 3 and step >= 10), 3, "since", ": since step 10 (p = "),
+        # as sequence lengths that are drawn anew in each step: who is late in one call is in all of them
+        (
+            lambda rank, step, _: 80 * (rank == step % 4),
+            None,
+            "moving",
+            "in 24 of 24 steps one is late by more than 1 %, and not the same: rank 0 in 6",
+        ),
+        (lambda *_: 0, None, "moving", "which chance explains (p = "),
+    ],
+)
+def test_lateness_over_time(tmp_path: Path, late: Late, named: int | None, pattern: str, words: str) -> None:
+    found = only(job(tmp_path / "job", late))
+    assert (found.named, found.pattern) == (named, pattern)
+    assert words in found.words
+    expected = (3 if pattern == "periodic" else None, 10 if pattern == "since" else None)
+    assert (found.period, found.since) == expected
 
 
 def test_one_step_tells_nothing_over_time(tmp_path: Path) -> None:
@@ -129,13 +127,11 @@ def test_several_captures(tmp_path: Path) -> None:
         job(tmp_path / f"job-{late}", lambda rank, *_, late=late: 50 * (rank == late)) for late in (2, 3)
     )
     quiet = job(tmp_path / "quiet", lambda *_: 0)
+    moves = "another rank stands out from capture to capture"
     said = {
         (second, second): "rank 2 stands out in all 2 captures: it comes back with its machine or its work",
         (second, quiet): "rank 2 stands out in 1 of 2 captures, and in the others nobody does",
-        (
-            second,
-            third,
-        ): "another rank stands out from capture to capture (rank 2 in 1, rank 3 in 1 of 2): it moves",
+        (second, third): f"{moves} (rank 2 in 1, rank 3 in 1 of 2): it moves",
         (quiet, quiet): "no rank stands out in any of 2 captures",
     }
     for runs, words in said.items():

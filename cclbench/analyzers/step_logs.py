@@ -20,6 +20,7 @@ from cclbench.analyzers.view.step_logs import (
     of_each_log,
     server_lines,
 )
+from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.ground.units import humanise
 
@@ -130,6 +131,32 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
             category="slow",
             reason=f"{factor} the median",
         )
+
+
+@_log_metric(
+    "log.data_wait",
+    definition="Share of the steps' time in which they wait for their batch, as the job's log states both."
+    " The first line of each attempt does not count. Stat max: the largest share of a step.",
+    formula="Σ wait / Σ dur",
+    unit="1",
+    better="lower",
+    inputs=("log_steps",),
+)
+def data_wait(run: RunView) -> Iterator[Value]:
+    yield from of_each_log(run, _data_wait_values)
+
+
+def _data_wait_values(log: StepLog) -> Iterator[Value]:
+    waits = log.numbers("data_ns") / NS_PER_S
+    known = log.steady & ~np.isnan(waits)
+    time = float(log.seconds[known].sum())
+    if not time:
+        yield no_value("no line states how long its step waits for its batch")
+        return
+    waited = float(waits[known].sum())
+    reason = f"{humanise(waited, 's')} of {humanise(time, 's')}, {int(known.sum()):,} steps"
+    yield Value(value=waited / time, reason=reason, provenance="derived")
+    yield Value(value=float((waits[known] / log.seconds[known]).max()), stat="max", provenance="derived")
 
 
 @_log_metric(

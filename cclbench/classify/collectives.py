@@ -173,7 +173,7 @@ KINDS: Final = (
     ("scatter", "scatter"),
     ("reduce", "reduce"),
     ("send", "send"),
-    ("recv", "recv"),
+    ("recv", "recv  ^hcom_receive"),
 )
 
 # PyTorch runs its reduce-scatter as an instance of two_shot_all_reduce_kernel<T, alignment, world size,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +40,13 @@ _RUN_COLUMNS: Final = ("run", "status", "files", "bytes", "changed")
 @click.option("--fetch", is_flag=True, help="Download such files from the https URLs of their manifest.")
 @click.option("--record", "record_it", is_flag=True, help="Write the recomputed results into the manifests.")
 @click.option(
+    "--sign",
+    "key",
+    metavar="KEY",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Sign the manifests that are verified with this SSH key, such as ~/.ssh/id_ed25519.",
+)
+@click.option(
     "--run",
     "runs",
     metavar="RUN",
@@ -58,6 +65,7 @@ def verify(
     evidence: tuple[Path, ...],
     fetch: bool,
     record_it: bool,
+    key: Path | None,
     runs: tuple[str, ...],
     collection: Path,
     engine: Engine,
@@ -71,6 +79,9 @@ def verify(
     read and the metrics computed, in a temporary store; every recorded row must be reproduced, within 1e-12
     of its value. Exits with 1 unless all are verified, with 3 if a file cannot be read.
 
+    A signature of the manifest (manifest.json.sig, made by OpenSSH) must fit it; the collection's file
+    allowed_signers says whose key it is.
+
     With --run, every file of a stored run is compared with the hash in the run's manifest. (Other commands
     check presence and size of all files, and the hashes of the tables they read.) Exits with 3 if a file is
     missing, changed, or was not written with the run.
@@ -82,10 +93,11 @@ def verify(
       cclbench verify --changed-since origin/main
       cclbench verify my-job --evidence /scratch/my-job.tar.gz
       cclbench verify --record my-job
+      cclbench verify --sign ~/.ssh/id_ed25519 my-job
       cclbench verify --run my-job-3f2a91c0 --store /scratch/runs
     """
     if runs:
-        if ids or every or changed_since or evidence or fetch or record_it:
+        if ids or every or changed_since or evidence or fetch or record_it or key:
             raise UsageError(
                 "--run checks stored runs: it cannot be combined with data points and their options"
             )
@@ -104,6 +116,8 @@ def verify(
                 record_data_point(place, elsewhere, engine=engine, progress=bars)
                 say_on_stderr(f"recorded {place.manifest_path}")
         verdicts = [verified(place, elsewhere, engine=engine, progress=bars) for place in places]
+    if key is not None:
+        verdicts = [_sign(verdict, place, key) for verdict, place in zip(verdicts, places, strict=True)]
     rows = [_verdict_row(verdict) for verdict in verdicts]
     emit_answer(
         form,
@@ -168,6 +182,16 @@ def _selected_places(
     if every and not selected:
         raise UsageError("holds no workload_cards/ and no traces/", where=str(collection))
     return [place_of(collection, identity) for identity in selected]
+
+
+def _sign(verdict: Verdict, place: DataPointPlace, key: Path) -> Verdict:
+    """Sign the manifest of a verified data point; the verdict has the signature."""
+    from cclbench.contribute.signature import read_signature, sign_manifest
+
+    if verdict.status != "verified":
+        return verdict
+    sign_manifest(place, key)
+    return replace(verdict, signature=read_signature(place))
 
 
 def _verdict_document(verdict: Verdict) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Literal
 from cclbench.card.evidence import fetched_copy
 from cclbench.contribute.archive import is_archive, unpack_archive
 from cclbench.contribute.manifest import DataPointFile
-from cclbench.contribute.place import MANIFEST, DataPointPlace, file_digest, file_names
+from cclbench.contribute.place import MANIFEST, SIGNATURE, DataPointPlace, file_digest, file_names
 from cclbench.contribute.remote import fetch_to_cache
 from cclbench.engine import Progress
 from cclbench.ground.errors import InputError, UsageError
@@ -74,7 +74,7 @@ def file_states(
 ) -> list[FileState]:
     """State of every file in the manifest, then of those in the folder that it does not list."""
     states = [_file_state(place, file, elsewhere, progress) for file in files]
-    present = {name for name in file_names(place.traces_folder) if name != MANIFEST}
+    present = set(file_names(place.traces_folder)) - {MANIFEST, SIGNATURE}
     extra = sorted(present - {file.path for file in files})
     return [*states, *(FileState(name, "not listed", "the manifest does not list it") for name in extra)]
 

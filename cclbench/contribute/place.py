@@ -17,6 +17,7 @@ from cclbench.ground.file_names import stored_name
 from cclbench.ground.text import shown
 
 MANIFEST = "manifest.json"
+SIGNATURE = "manifest.json.sig"
 CALIBRATION = ".calibration.yml"
 """Not `.yaml`: in workload_cards/ those are cards."""
 LONGEST_NAME: Final = 120
@@ -57,6 +58,11 @@ class DataPointPlace:
     def manifest_path(self) -> Path:
         """The manifest of the evidence and its recorded results."""
         return self.traces_folder / MANIFEST
+
+    @property
+    def signature_path(self) -> Path:
+        """The signature of the manifest, if it is signed."""
+        return self.traces_folder / SIGNATURE
 
 
 def place_of(collection: Path, identity: str) -> DataPointPlace:
@@ -105,7 +111,7 @@ def safe_names(names: Iterable[str], redact: Redact) -> dict[str, str]:
     are removed.  Raises `UsageError` if two files would share a name, or a name would be empty or too long.
     """
     new_names: dict[str, str] = {}
-    owners = {MANIFEST: "the manifest"}
+    owners = {MANIFEST: "the manifest", SIGNATURE: "its signature"}
     for name in names:
         new = "/".join(_STRANGE.sub("-", redact(part)).lstrip("-.") for part in name.split("/"))
         if any(not 0 < len(part) <= LONGEST_NAME for part in new.split("/")):

@@ -15,6 +15,7 @@ from cclbench.contribute.evidence import EvidenceElsewhere, FileState, file_stat
 from cclbench.contribute.manifest import DataPointFile, DataPointManifest, read_manifest
 from cclbench.contribute.place import MANIFEST, DataPointPlace, file_digest, file_names
 from cclbench.contribute.record import RecordComparison, compare_record, record_results
+from cclbench.contribute.signature import Signature, read_signature
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import CheckFailed, InputError
 from cclbench.ground.scratch import temporary_folder
@@ -41,7 +42,8 @@ MEANING: Final[Mapping[Status, str]] = {
 class Verdict:
     """Result of verifying one data point.
 
-    `reasons` state why it is not verified; `files` and `comparison` are set as far as verification got.
+    `reasons` state why it is not verified; `files`, `comparison` and `signature` are set as far as
+    verification got.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Verdict:
     files: tuple[FileState, ...] = ()
     comparison: RecordComparison | None = None
     notes: tuple[str, ...] = field(default=())
+    signature: Signature | None = None
 
 
 def source_rows(
@@ -96,8 +99,8 @@ def record_data_point(
     """Compute the results and write them into the data point's manifest, which need not be there yet.
 
     The files of an earlier manifest must be unchanged; its options, redactions and revealed names are kept
-    if none are given.  `store` may already have the evidence ingested.  Raises `CheckFailed` if a file is
-    changed or not available, or the card is invalid.
+    if none are given, its signature only if the manifest stays the same.  `store` may already have the
+    evidence ingested.  Raises `CheckFailed` if a file is changed or not available, or the card is invalid.
     """
     former = read_manifest(place.manifest_path) if place.manifest_path.exists() else None
     files = former.files if former else _evidence_files(place)
@@ -121,6 +124,8 @@ def record_data_point(
     draft = place.manifest_path.with_name(f".{MANIFEST}.draft")
     try:
         draft.write_text(manifest.as_text(), encoding="utf-8")
+        if former is None or former.as_text() != manifest.as_text():
+            place.signature_path.unlink(missing_ok=True)
         draft.replace(place.manifest_path)
     except OSError as error:
         draft.unlink(missing_ok=True)
@@ -152,8 +157,9 @@ def _verify_manifest(
         return Verdict(place.id, "unrecorded", (f"there is no {place.manifest_path}",))
     manifest = read_manifest(place.manifest_path)
     states = file_states(place, manifest.files, elsewhere, progress)
-    verdict = Verdict(place.id, "verified", files=tuple(states))
+    verdict, unsigned = _with_signature(Verdict(place.id, "verified", files=tuple(states)), place)
     if reasons := [
+        *unsigned,
         *_manifest_disagreements(place, manifest),
         *_wrong_files(states, "changed", "missing", "not listed"),
     ]:
@@ -162,6 +168,14 @@ def _verify_manifest(
         return replace(verdict, status="not here", reasons=tuple(absent))
     rows = _compute_rows(place, states, manifest.ingest, None, engine, progress)
     return _judge_comparison(verdict, manifest, compare_record(manifest.results, rows))
+
+
+def _with_signature(verdict: Verdict, place: DataPointPlace) -> tuple[Verdict, list[str]]:
+    """The verdict with the manifest's signature, and why it does not hold."""
+    try:
+        return replace(verdict, signature=read_signature(place)), []
+    except CheckFailed as error:
+        return verdict, [str(error)]
 
 
 def _compute_rows(

@@ -120,6 +120,16 @@ class Format(Protocol):
     described_by: str | None = None
     """Name of a file that lists which files of its folder are of this format, if needed to recognise them."""
 
+    read_with: tuple[str, ...] = ()
+    """Endings of files that are read with one of its own, of the same stem before `extensions[0]`."""
+
+    def companions(self, path: Path) -> tuple[Path, ...]:
+        """Files next to this one that are read with it, and not on their own."""
+        if self.described_by is not None:
+            return (path.with_name(self.described_by),)
+        stem = path.name.removesuffix(self.extensions[0])
+        return tuple(file for ending in self.read_with if (file := path.with_name(stem + ending)).is_file())
+
     def is_described(self, path: Path) -> bool:
         """Whether the file `described_by` lists this one; `InputError` if that file is invalid."""
         del path
@@ -237,6 +247,9 @@ class Evidence(msgspec.Struct, kw_only=True):
     log_steps: pa.Table | None = None
     server_metrics: pa.Table | None = None
     request_trace: pa.Table | None = None
+    storage: pa.Table | None = None
+    io_calls: pa.Table | None = None
+    agent_calls: pa.Table | None = None
     communicators: list[LoggedCommunicator] = []
     groups: list[ProcessGroup] = []
     """Process groups listed in the file."""

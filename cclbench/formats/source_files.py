@@ -16,14 +16,17 @@ CAPTURES: Final = "execution_details.json"
 """A file that marks a folder of graph captures, written by the profiling scripts of serving engines."""
 _JOURNALS: Final = ("-wal", "-journal")
 """Suffixes of the files that SQLite keeps next to a database."""
+LIST_READERS: Final = "`cclbench list readers` shows what is read"
 _LIKELY: Final = 0.3
 """Confidence from which a reader is accepted whatever the file's name."""
 
 
 def read_by_name(name: str) -> bool:
-    """Whether a file of a folder is read whatever its content: it describes other files."""
-    described = {READERS.get(reader).described_by for reader in READERS}
-    return Path(name).name in {CAPTURES, *described} or name.endswith(_JOURNALS)
+    """Whether a file of a folder is read whatever its content: it describes others, or is read with one."""
+    readers = [READERS.get(reader) for reader in READERS]
+    described = {reader.described_by for reader in readers}
+    endings = (*_JOURNALS, *(ending for reader in readers for ending in reader.read_with))
+    return Path(name).name in {CAPTURES, *described} or name.endswith(endings)
 
 
 def read_by_beginning(path: Path) -> bool | None:
@@ -57,7 +60,7 @@ def required_reader(path: Path) -> str:
         raise InputError(
             f"is no trace of a known format: it is {words}",
             where=str(path),
-            hint=hint or f"readers: {', '.join(READERS)}",
+            hint=hint or LIST_READERS,
         )
     return reader
 

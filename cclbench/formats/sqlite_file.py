@@ -32,27 +32,32 @@ class SqliteFile:
         from adbc_driver_sqlite import dbapi
 
         self.path = path
-        unlocked = _check_header(path, self.hint)
-        uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if unlocked else ''}"
         with self._name_errors("its schema"):
-            self._connection = dbapi.connect(uri, autocommit=True)
+            self._connection = dbapi.connect(self._uri(), autocommit=True)
             self._cursor = self._connection.cursor()
         options = {"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)}
         self._cursor.adbc_statement.set_options(**options)
         self.tables: dict[str, dict[str, None]] = {}
         """Columns of each table, in order."""
+        try:
+            self._list_tables()
+        except InputError:
+            self.close()
+            raise
+
+    def _uri(self) -> str:
+        unlocked = _check_header(self.path, self.hint)
+        return f"{self.path.absolute().as_uri()}?mode=ro{'&immutable=1' if unlocked else ''}"
+
+    def _list_tables(self) -> None:
         listed = (
             "SELECT m.name AS t, c.name AS c FROM sqlite_master m, pragma_table_info(m.name) c"
             " WHERE m.type = 'table'"
         )
-        try:
-            for table, column in self._run_query(listed, "its schema"):
-                if not isinstance(table, str) or not isinstance(column, str):
-                    raise _database_error(path, "its schema", "a name is not a text", self.hint)
-                self.tables.setdefault(table, {})[column] = None
-        except InputError:
-            self.close()
-            raise
+        for table, column in self._run_query(listed, "its schema"):
+            if not isinstance(table, str) or not isinstance(column, str):
+                raise _database_error(self.path, "its schema", "a name is not a text", self.hint)
+            self.tables.setdefault(table, {})[column] = None
 
     def __enter__(self) -> Self:
         return self

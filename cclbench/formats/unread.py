@@ -46,7 +46,6 @@ _TAR: Final = (257, b"ustar")
 _KEY: Final = re.compile(rb'\s*\{\s*"([^"\\]{1,40})"')
 _BEGINNING: Final = 30
 _TOOLS: Final = (
-    (rb'"Ascend Hardware"', "torch_npu's trace_view.json of Ascend NPUs, which no reader reads", _OWN_TRACES),
     (
         rb'"pid"\s*:\s*"CPU [Ff]unctions"',
         "a trace of PyTorch's former autograd profiler, without streams and launches",
@@ -75,24 +74,18 @@ _TOOLS: Final = (
     ),
 )
 """Marks of tools that write Chrome JSON, what their files are, and what to do instead."""
-_STORAGE: Final = "cclbench reads no benchmarks of storage: give the traces of the job that loads the data"
+_STORAGE: Final = "its figures are of disks: give results of DLIO, or traces of the job that loads the data"
 _OTHERS: Final = (
     (rb"\x03BOTF2|\x03B[\x00\x01]", "part of an OTF2 archive, as Score-P writes it", _OWN_TRACES),
     (
-        rb".{1,8}\n(?:\x06schema|[\x03-\x14]\d+\.\d+\.\d+)",
-        "a Chakra execution trace: operations of a process and what they depend on, without times",
-        "give the trace of PyTorch's profiler that it was made from",
+        rb'\s*\{.{0,4096}"train_(?:num_accelerators|throughput_mean)',
+        "a report of MLPerf Storage over several runs",
+        "give the summary.json of each run",
     ),
-    (
-        rb'\s*\{.{0,4096}"train_(?:au_percentage|num_accelerators|throughput_mean)',
-        "a result of DLIO or MLPerf Storage",
-        _STORAGE,
-    ),
-    (rb'\s*\{.{0,1024}"block1"\s*:', "a record of DLIO's epochs or batches", _STORAGE),
     (rb'\s*\{"sysstat"', "the output of iostat or another tool of sysstat", _STORAGE),
     (
-        rb'\s*\{.{0,1024}"Communication Time Info"|Step,Type,Index,Computing,Communication\(Not',
-        "an analysis of an Ascend cluster, not its rows",
+        rb"(?:Device_id,)?Step,(?:Type,Index,)?Computing,Communication\(Not",
+        "a table of an Ascend job's steps: sums, not rows",
         "give kernel_details.csv of each rank",
     ),
     (
@@ -101,11 +94,20 @@ _OTHERS: Final = (
         _OWN_TRACES,
     ),
     (
-        rb'\{"type"\s*:\s*"Profiler',
-        "a record of NCCL's example profiler plug-in: its own events, which no reader reads",
-        "set NCCL_PROFILER_PLUGIN to the Inspector: its files are read",
+        rb'"?Domain"?,"?Function"?,"?Process_Id',
+        "a table of calls of rocprofv3",
+        "give the folder, with kernel_trace.csv",
     ),
-    (rb"ts,wall,phase,chip,duty_cycle_pct", "a table of TPUs' duty cycles, sampled by a script", _OWN_TRACES),
+    (
+        rb'"?Kind"?,"?(?:Direction|Operation)"?,',
+        "a table of copies or memory of rocprofv3",
+        "give the folder, with kernel_trace.csv",
+    ),
+    (
+        rb"Index,KernelName,gpu-id,queue-id",
+        "a table of kernels' counters, as rocprof prints it: it has no times",
+        "trace with rocprof --timestamp on",
+    ),
     (
         rb'(?:#[^\n]*\n|\s|=[^\n]*\n)*\{[^}]{0,512}"(?:round_index|sessionId)"\s*:',
         "a session of a coding agent: its rounds and calls of tools",
@@ -123,9 +125,9 @@ def refuse_unread(path: Path, head: bytes) -> None:
                 raise UnreadFormatError(f"is {kind}", where=str(path), hint=hint)
         return
     if _ROW_A_LINE.match(head):
-        is_dftracer = b'"POSIX"' in head or b'"dftracer"' in head
-        tool = "a DFTracer trace" if is_dftracer else "a trace with a row a line, as DFTracer's"
-        message = f"is {tool}: calls of a process, its I/O above all, and no kernels"
+        message = (
+            "is a trace with a row a line, as DFTracer's, but without calls for files, and without kernels"
+        )
         raise UnreadFormatError(message, where=str(path), hint=_OWN_TRACES)
     for mark, tool, hint in _TOOLS:
         if re.search(mark, head):

@@ -198,6 +198,7 @@ LOG_STEPS: Final = _versioned_schema(
     _nullable("steps", pa.int64(), "steps that the line is about: those since the one before it"),
     _nullable("end_ns", pa.int64(), "when it was written, since 1970 on the log's own clock", "ns"),
     _nullable("dur_ns", pa.int64(), "time of a step, the mean of those that the line is about", "ns"),
+    _nullable("data_ns", pa.int64(), "of that, the wait for the batch, as the log states it", "ns"),
     _nullable("timed_by", _WORD, "where that is from: stated, rate (stated), or stamps (of two lines)"),
     _nullable("profiler", _WORD, "recorded: a profiler recorded the step; saved: it wrote its profile then"),
     _nullable("samples", pa.int64(), "samples of a step, over all ranks"),
@@ -241,6 +242,48 @@ REQUEST_TRACE: Final = _versioned_schema(
     _nullable("blocks", pa.list_(pa.int64()), "ids of the prompt's cache blocks, equal for equal prefixes"),
 )
 
+STORAGE: Final = _versioned_schema(
+    "storage",
+    *_SOURCE,
+    _required("phase", _WORD, "train, eval; save or load of a checkpoint"),
+    _nullable("epoch", pa.int32(), "number of the epoch; null for a figure of the whole run"),
+    _required("figure", _NAME, "accelerator_utilization, samples_per_s, bytes_per_s, time, epoch_time"),
+    _required("unit", _WORD, "base SI unit"),
+    _required("value", pa.float64(), "as the benchmark states it, in base SI units"),
+)
+
+IO_CALL_KINDS: Final = ("read", "write", "metadata", "application")
+
+IO_CALLS: Final = _versioned_schema(
+    "io_calls",
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "rank of the process, where the file states it"),
+    _required("process", pa.int64(), "process id"),
+    _nullable("thread", pa.int64(), "thread id"),
+    _required("layer", _WORD, "POSIX, STDIO, or an application's own"),
+    _required("function", _NAME, "function that was called, or a name of the application's"),
+    _required("kind", _WORD, ", ".join(IO_CALL_KINDS) + " (any other layer, which contains calls)"),
+    _nullable("path", _NAME, "file or folder"),
+    _required("start_ns", pa.int64(), "begin since 1970", "ns"),
+    _required("dur_ns", pa.int64(), "time it took", "ns"),
+    _nullable("bytes", pa.int64(), "bytes that were read or written; null of a call that failed", "B"),
+)
+
+AGENT_CALLS: Final = _versioned_schema(
+    "agent_calls",
+    *_SOURCE,
+    _required("session", pa.int64(), "ordinal of the session in its file"),
+    _required("round", pa.int64(), "number of the round in its session"),
+    _required("kind", _WORD, "model or tool"),
+    _nullable("name", _NAME, "the model or the tool"),
+    _required("start_ns", pa.int64(), "last input of the round, or the call, since 1970", "ns"),
+    _required("end_ns", pa.int64(), "last output, or the result", "ns"),
+    _nullable("input_tokens", pa.int64(), "of a round of the model: tokens of all that it was given"),
+    _nullable("cached_tokens", pa.int64(), "of these, tokens of the prefix that a cache held"),
+    _nullable("output_tokens", pa.int64(), "tokens that it returned"),
+    _nullable("failed", pa.bool_(), "whether a tool returned an error, where that is stated"),
+)
+
 EVIDENCE: Final = {
     "counters": COUNTERS,
     "timings": TIMINGS,
@@ -253,5 +296,8 @@ EVIDENCE: Final = {
     "log_steps": LOG_STEPS,
     "server_metrics": SERVER_METRICS,
     "request_trace": REQUEST_TRACE,
+    "storage": STORAGE,
+    "io_calls": IO_CALLS,
+    "agent_calls": AGENT_CALLS,
 }
 """Tables beside the rows of traces, by name: from other files, or from a trace's own tables."""

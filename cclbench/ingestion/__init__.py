@@ -171,8 +171,7 @@ def _source_notes(
     found: Source, first: Sequence[SourceFile], others: Sequence[Sequence[SourceFile]], measured: Path | None
 ) -> list[str]:
     notes = list(found.notes)
-    read = {measured, *found.description_files}
-    ignored = [name for name in found.ignored if name not in found.unread and found.path / name not in read]
+    ignored = [name for name in found.ignored if name not in found.unread and found.path / name != measured]
     if ignored:
         notes.append(
             f"{len(ignored)} files in the folder are no traces and were not read: {first_few(ignored)}"

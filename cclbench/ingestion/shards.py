@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -202,7 +202,11 @@ def merge_shards(
 
 
 def _described_files(found: Source) -> list[str]:
-    return [sha256(path.read_bytes()).hexdigest() for path in found.description_files]
+    def hash_of(path: Path) -> str:
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+
+    return [hash_of(path) for path in found.description_files]
 
 
 def _is_trace(file: Listed) -> bool:

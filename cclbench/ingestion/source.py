@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from cclbench.formats import READERS
 from cclbench.formats.recognition import CARD_SUFFIXES, is_card
 from cclbench.formats.source_files import (
     CAPTURES,
+    LIST_READERS,
     looks_like_a_trace,
     reader_of,
     required_reader,
@@ -72,6 +73,7 @@ class _Captured(msgspec.Struct):
 
 
 _LONGEST_LIST: Final = 1 << 20
+_BLOCK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +121,8 @@ class Source:
 
     @property
     def description_files(self) -> tuple[Path, ...]:
-        """Files that describe other files of the source."""
-        named = ((file, READERS.get(file.reader).described_by) for file in self.files)
-        return tuple(dict.fromkeys(file.path.with_name(name) for file, name in named if name is not None))
+        """Files that describe other files of the source, or are read with them."""
+        return tuple(_companions((file.path, file.reader) for file in self.files))
 
     def require_unchanged(self) -> None:
         """`InputError` if any file has changed since its hash was taken."""
@@ -135,7 +136,12 @@ class Source:
         for file in read:
             digest.update(f"{file.name}\0{file.sha256}\0{file.ranks_by_card}\0".encode())
         for path in (*([self.card] if self.card is not None else []), *self.description_files):
-            digest.update(path.read_bytes())
+            try:
+                with path.open("rb") as content:
+                    while block := content.read(_BLOCK_BYTES):
+                        digest.update(block)
+            except OSError as error:
+                raise _unreadable_error(path, error) from None
         digest.update(repr(options).encode())
         origins = {type(READERS.get(file.reader)).__module__ for file in read}
         outside = module_files(name for name in origins if name.partition(".")[0] != "cclbench")
@@ -237,20 +243,29 @@ def _of_folder(folder: Path, hashing: _Hashing) -> Source:
             found.append((path, name, reader, ()))
         else:
             ignored.append(name)
+    companions = _companions((path, reader) for path, _, reader, _ in found)
+    names = {stored_name(path.relative_to(folder)) for path in companions}
+    ignored = [name for name in ignored if name not in names]
+    unread = {name: error for name, error in unread.items() if name not in names}
     if len(cards) > 1:
-        names = " and ".join(cards[:3]) + (" ..." if len(cards) > 3 else "")
+        listed = " and ".join(cards[:3]) + (" ..." if len(cards) > 3 else "")
         raise InputError(
-            f"holds {len(cards)} cards ({names})", where=str(folder), hint="run the one you mean"
+            f"holds {len(cards)} cards ({listed})", where=str(folder), hint="run the one you mean"
         )
     if unread and not found:
         raise next(iter(unread.values()))
     if not found:
         what = "none of its files is a trace" if ignored or cards else "the folder is empty"
-        raise InputError(what, where=str(folder), hint=f"readers: {', '.join(READERS)}")
+        raise InputError(what, where=str(folder), hint=LIST_READERS)
     source = _make_source(
         folder, folder / path_of(cards[0]) if cards else None, hashing(found), tuple(ignored)
     )
     return replace(source, unread={name: error.what for name, error in unread.items()})
+
+
+def _companions(files: Iterable[tuple[Path, str]]) -> dict[Path, None]:
+    """Files that are read with others, each given with its reader."""
+    return dict.fromkeys(file for path, reader in files for file in READERS.get(reader).companions(path))
 
 
 def _make_source(

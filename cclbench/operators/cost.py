@@ -100,17 +100,33 @@ WHOLE: Final = (*PRODUCTS, "linear algebra")
 """Families whose models count all that a call does: enclosing calls are not counted again."""
 
 
+_CHOICE: Final = re.compile(r"(\w+::)\(\?:([\w|]+)\)(_\?)?")
+"""A pattern that is a choice of names, with or without an underscore."""
+
+
 @cache
 def _matcher(pattern: str) -> Callable[[str], object]:
     """Whether the whole of a name matches the pattern.
 
-    Most patterns are names, which need not be compiled; the cache of `re` holds fewer than the others are.
+    Most patterns are names or a choice of names, which need not be compiled; the cache of `re` holds fewer
+    than the others are.
     """
-    return pattern.__eq__ if re.escape(pattern) == pattern else re.compile(pattern).fullmatch
+    if re.escape(pattern) == pattern:
+        return pattern.__eq__
+    if choice := _CHOICE.fullmatch(pattern):
+        library, names, may_end = choice.groups()
+        endings = ("", "_") if may_end else ("",)
+        return {library + name + end for name in names.split("|") for end in endings}.__contains__
+    return re.compile(pattern).fullmatch
 
 
 def require_explained(model: CostModel) -> None:
-    """Raise `UsageError` for an invalid regular expression, or a docstring that lacks a section."""
+    """Raise `UsageError` for a plug-in's invalid regular expression, or a docstring that lacks a section.
+
+    Ours are not examined in each process: they are by tests.
+    """
+    if model.is_ours:
+        return
     for pattern in model.patterns:
         try:
             _matcher(pattern)
@@ -159,9 +175,24 @@ def cost_model(
 
 
 @cache
-def _matchers() -> list[tuple[Callable[[str], object], CostModel]]:
-    """The patterns of all models, by the models' names."""
-    return [(_matcher(pattern), model) for model in map(MODELS.get, MODELS) for pattern in model.patterns]
+def _library(pattern: str) -> str | None:
+    """The library, `aten` of `aten::mm`, to which all operators belong that the pattern matches, if it names
+    one before any choice.
+    """
+    named = re.match(r"(\w+)::", pattern)
+    may_choose = "|" in re.sub(r"\\.|\([^()]*\)", "", pattern)
+    return None if named is None or may_choose else named[1]
+
+
+@cache
+def _matchers(library: str) -> list[tuple[Callable[[str], object], CostModel]]:
+    """The patterns that can match operators of a library, by the models' names.
+
+    Those of libraries that a trace does not use need not be compiled.
+    """
+    models = map(MODELS.get, MODELS)
+    patterns = ((pattern, model) for model in models for pattern in model.patterns)
+    return [(_matcher(each), model) for each, model in patterns if _library(each) in (None, library)]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -170,7 +201,8 @@ def model_of(operator: str) -> CostModel | None:
 
     A plug-in's model takes precedence over ours, with a warning.
     """
-    matches = dict.fromkeys(model for is_named, model in _matchers() if is_named(operator))
+    matchers = _matchers(operator.partition("::")[0])
+    matches = dict.fromkeys(model for is_named, model in matchers if is_named(operator))
     models = sorted(matches, key=lambda model: model.is_ours)
     if len(models) > 1 and not models[0].is_ours:
         used, unused = (f"{model.name} of {model.formula.__module__}" for model in models[:2])

@@ -91,19 +91,32 @@ _OTHERS: Final = {
 
 @lru_cache(maxsize=1 << 12)
 def fused_flops(name: str) -> tuple[int, tuple[str, ...]]:
-    """FLOPs an element of the operators in a kernel's name, and the words that are no known operator."""
-    body = re.sub(r"^triton_[a-z]+_(?:fused_)?|_?\d*$", "", name)
-    pattern, flops = _vocabulary()
-    words = [(match["operator"], match["other"]) for match in pattern.finditer(body)]
-    return sum(flops.get(operator, 0) for operator, _ in words), tuple(other for _, other in words if other)
+    """FLOPs an element of the operators in a kernel's name, and the words that are no known operator.
+
+    Of several operators that can begin at a word the one with the most words is meant.
+    """
+    words = re.sub(r"^triton_[a-z]+_(?:fused_)?|_?\d*$", "", name).split("_")
+    flops, most_words = _vocabulary()
+    unknown: list[str] = []
+    count = start = 0
+    while start < len(words):
+        for end in range(min(start + most_words, len(words)), start, -1):
+            operator = "_".join(words[start:end])
+            if operator in flops:
+                count += flops[operator]
+                break
+        else:
+            end = start + 1
+            unknown += filter(None, words[start:end])
+        start = end
+    return count, tuple(unknown)
 
 
 @cache
-def _vocabulary() -> tuple[re.Pattern[str], dict[str, int]]:
-    """A pattern of one operator's name, the longest first, and FLOPs an element by name."""
+def _vocabulary() -> tuple[dict[str, int], int]:
+    """FLOPs an element by the operator's name, and the most words of a name."""
     flops = dict.fromkeys(_MOVES, 0) | dict(elementwise.ONE_OPERAND)
     for table in (elementwise.ONE_AND_NUMBERS, elementwise.SEVERAL, elementwise.TO_BOOL):
         flops |= {name: row[1] for name, row in table.items()}
     flops |= {name: row[0] for name, row in reductions.REDUCTIONS.items()} | _OTHERS
-    names = "|".join(map(re.escape, sorted(flops, key=len, reverse=True)))
-    return re.compile(rf"(?P<operator>{names})(?:_|$)|(?P<other>[^_]+)_?|_"), flops
+    return flops, 1 + max(name.count("_") for name in flops)

@@ -107,7 +107,8 @@ def step_story(run: ComparisonSubject) -> str | None:
     parts = ((run.results.value(_STEP_PARTS, stat=part), words) for part, words in PARTS.items())
     largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)
     shares = [f"{100 * s / step.number:.0f} % {words}" for s, words in largest if s >= _TOLD * step.number]
-    of = f": on the rank with the longest window {_join_words(shares)}" if shares else ""
+    where = "on the rank with the longest window " * (len(run.ranks) > 1)
+    of = f": {where}{_join_words(shares)}" if shares else ""
     return f"{what} {humanise(step.number, 's')}{of}."
 
 

@@ -52,6 +52,7 @@ from cclbench.present.words import (
     hover_attribute,
     name_markup,
     operator_markup,
+    prose_markup,
     quantity_markup,
 )
 from cclbench.record.metric_name import metric_name
@@ -196,6 +197,7 @@ _CALLED: Final = (
     match_notes,
     kernel_markup,
     name_markup,
+    prose_markup,
     peak_owners,
     remaining_works,
     seconds_markup,
@@ -212,6 +214,8 @@ _CALLED: Final = (
 
 def _short_verdict(versus: Versus, comparison: Comparison) -> str:
     """`B is 1.35× faster`: the verdict in few words; `step is longer` if the work may differ."""
+    if versus.outcome == "no difference" and versus.ratio != 1:
+        return "may be chance"
     if versus.ratio is None or versus.outcome not in ("faster", "slower"):
         return versus.outcome
     factor = humanise(max(versus.ratio, 1 / versus.ratio), "ratio")

@@ -57,6 +57,11 @@ def breakable_name(metric: str) -> Markup:
     return Markup(str(escape(bound_text(metric))).replace(".", ".<wbr>").replace("_", "_<wbr>"))  # noqa: S704 - escaped
 
 
+def prose_markup(text: str) -> Markup:
+    """A text whose `commands` stand in backticks, as HTML."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(bound_text(text)))))  # noqa: S704 - escaped
+
+
 def hover_attribute(*lines: str | None) -> Markup:
     """A `title` attribute of the non-empty lines."""
     text = "\n".join(bound_text(line) for line in lines if line)

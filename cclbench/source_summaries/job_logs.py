@@ -20,6 +20,7 @@ DEVICE_TOKENS: Final = "tokens of a device"
 _STEP: Final = metric_name("log.step")
 _TOKENS: Final = metric_name("log.tokens")
 _GOODPUT: Final = metric_name("goodput.training")
+_DATA_WAIT: Final = metric_name("log.data_wait")
 _AGREEMENT: Final = metric_name("log.card_agreement")
 _OVERHEAD: Final = metric_name("log.profiler_overhead")
 _COLUMNS: Final = (
@@ -86,6 +87,8 @@ def _sentences(log: Row, rows: Sequence[Row]) -> Iterator[str]:
         yield f"{rate} tokens/s{f', {each} on a device' if each else ''}."
     if share is not None:
         yield f"{share} of the logged time trained."
+    if (waiting := value_of(_DATA_WAIT)) is not None:
+        yield f"Steps wait {waiting} of their time for their batch."
     yield from _notable_steps(log, rows)
     overhead, unit = _log_value(log, rows, _OVERHEAD, "logged")
     if overhead is not None and overhead > 0:

@@ -5,18 +5,25 @@ from __future__ import annotations
 
 from typing import Final
 
+from cclbench.source_summaries.agents import summarise_agents
 from cclbench.source_summaries.counters import summarise_counters
 from cclbench.source_summaries.inspector import summarise_inspector
 from cclbench.source_summaries.job_logs import summarise_job_logs
 from cclbench.source_summaries.libraries import summarise_libraries
 from cclbench.source_summaries.logged_calls import summarise_calls
+from cclbench.source_summaries.roles import summarise_roles
 from cclbench.source_summaries.serving import summarise_serving
 from cclbench.source_summaries.snapshots import summarise_snapshots
 from cclbench.source_summaries.step_times import summarise_step_times
+from cclbench.source_summaries.storage import summarise_io_calls, summarise_storage
 from cclbench.source_summaries.summary import Summarise
 from cclbench.source_summaries.sweeps import summarise_sweeps
 
 KINDS: Final[tuple[Summarise, ...]] = (
+    summarise_storage,
+    summarise_io_calls,
+    summarise_agents,
+    summarise_roles,
     summarise_job_logs,
     summarise_step_times,
     summarise_sweeps,

@@ -14,7 +14,7 @@ import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,6 +200,43 @@ def _evidence() -> Iterator[tuple[str, Files]]:
     yield "ports", {"ports.txt": ports.encode()}
 
 
+def _vendors() -> dict[str, list[Seed]]:
+    """Files of AMD's, Ascend's and other tools, as their tests write them."""
+
+    def written(write: Callable[[Path], object]) -> Seed:
+        with TemporaryDirectory() as folder:
+            write(Path(folder))
+            return Seed(_below(Path(folder)))
+
+    amd, trace, collectives, chakra, nccl, ebpf, tables = (
+        importlib.import_module(f"formats.test_{name}")
+        for name in (
+            *("rocprof", "ascend_trace", "ascend_communication", "chakra", "nccl_profiler", "ebpf_session"),
+            "nsys_tables",
+        )
+    )
+
+    def table_folder(folder: Path) -> None:
+        database = folder / "job.sqlite"
+        _made("helpers.nsys_files", "write")(database, **tables.KNOWN, **tables.two_processes())
+        tables.as_folder(database, folder / "job_pqtdir", ".parquet")
+        database.unlink()
+
+    details = importlib.import_module("formats.test_ascend")
+    return {
+        "rocprof": [written(lambda f, write=write: write(f, amd.JOB)) for write in amd.WRITERS.values()],
+        "ascend": [
+            Seed({"kernel_details.csv": f"{details.HEADING}\n{details.TASKS}".encode()}),
+            written(trace.write),
+            Seed({"communication.json": json.dumps(collectives.RANK).encode()}),
+        ],
+        "chakra": [written(chakra.write_protobuf), written(chakra.write_json)],
+        "nccl-profiler": [written(nccl.write)],
+        "ebpf-session": [written(ebpf.write)],
+        "nsys-tables": [written(table_folder)],
+    }
+
+
 def _card() -> Seed:
     told = _made("card.conftest", "COMPLETE").encode()
     traces = {f"traces/tiny/{name}": content for name, content in kineto().items()}
@@ -279,6 +316,7 @@ def seeds() -> dict[str, list[Seed]]:
             name: [Seed(files, (*RUN[2:], *MEMORY) if name == "memory-snapshot" else RUN)]
             for name, files in _evidence()
         },
+        **_vendors(),
         "card": [_card()],
         "catalog": [
             Seed(
@@ -337,7 +375,7 @@ def _add_evidence(found: dict[str, list[Seed]], folder: Path) -> None:
         "nsys": "nsys",
         "nccl_tests": "nccl-tests",
         "nccl_logs": "nccl-tests",
-        "rocprof": "nsys",
+        "rocprof": "rocprof",
     }
     for kind, target in targets.items():
         for path in sorted((folder / kind).rglob("*")):

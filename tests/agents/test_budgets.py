@@ -38,13 +38,6 @@ def test_a_large_answer_is_cut_to_its_budget(store: Path) -> None:
                 assert found["cut"][-1] == {"row": rows - 1, "at": "x", "length": length, "given": 4000}
                 assert len(found["rows"][0]["x"]) == 4000
                 assert "substr(column, given + 1)" in found["notes"][-1]
-
-    session(store, asks)
-
-
-def test_the_rest_of_a_cut_text_is_a_substr_away(store: Path) -> None:
-    async def asks(client: Client) -> None:
-        run = await first_run(client)
         text = "repeat('x', 4000) || 'end'"
         first = await answer(client, "sql", run=run, query=f"SELECT {text} AS x", full=True)
         assert first["cut"] == [{"row": 0, "at": "x", "length": 4003, "given": 4000}]
@@ -72,26 +65,18 @@ def test_rows_that_do_not_fit_are_on_the_next_page(store: Path) -> None:
     session(store, asks)
 
 
-def test_a_row_that_does_not_fit_has_its_texts_cut_shorter() -> None:
+def test_a_row_that_does_not_fit_has_its_texts_cut_shorter_or_is_refused() -> None:
     """100 columns of 4,000 characters are more than 256,000 bytes, of 1,000 they are not."""
     encoded = encode_answer(ToolAnswer([{f"c{n}": "x" * 4000 for n in range(100)}], most_bytes=ANSWER_BYTES))
     assert len(encoded) <= ANSWER_BYTES
     found = json.loads(encoded)
     assert {len(text) for text in found["rows"][0].values()} == {1000}
     assert found["cut"][0] == {"row": 0, "at": "c0", "length": 4000, "given": 1000}
-
-
-def test_a_row_of_too_many_columns_is_refused_with_what_to_do() -> None:
+    many = ToolAnswer([{f"column{n}": "x" * 99 for n in range(20_000)}], 7, most_bytes=ANSWER_BYTES)
     with pytest.raises(UsageError, match=r"row 7 has more than 256,000 bytes.*select fewer columns"):
-        encode_answer(
-            ToolAnswer([{f"column{n}": "x" * 99 for n in range(20_000)}], 7, most_bytes=ANSWER_BYTES)
-        )
-
-
-def test_what_stands_beside_the_rows_is_within_the_budget() -> None:
-    encoded = encode_answer(
-        ToolAnswer([{"x": 1}], fields={"subjects": [list(range(9999))] * 20}, most_bytes=ANSWER_BYTES)
-    )
+        encode_answer(many)
+    beside = {"subjects": [list(range(9999))] * 20}
+    encoded = encode_answer(ToolAnswer([{"x": 1}], fields=beside, most_bytes=ANSWER_BYTES))
     found = json.loads(encoded)
     assert len(encoded) <= ANSWER_BYTES
     assert found["rows"] == [{"x": 1}]
@@ -131,14 +116,10 @@ def test_descriptions_state_the_limits(store: Path) -> None:
     async def asks(client: Client) -> None:
         tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
         assert all("50 rows and 256,000 bytes of JSON" in text for text in tools.values())
-        limits = {
-            name: re.search(r"(\d+) s since the call's arrival, (.+?) of mem", tools[name]) for name in tools
-        }
-        assert {name: found.groups() for name, found in limits.items() if found} == {
-            **dict.fromkeys(("runs", "sql", "ops", "sequences", "memory"), ("60", "2 GB")),
-            **dict.fromkeys(
-                ("run", "diagnose", "metrics", "stragglers", "timeline", "whatif", "compare"), ("300", "2 GB")
-            ),
-        }
+        limit = r"(\d+) s since the call's arrival, (.+?) of mem"
+        limits = {name: found.groups() for name in tools if (found := re.search(limit, tools[name]))}
+        long = ("run", "diagnose", "metrics", "stragglers", "timeline", "whatif", "compare")
+        short = dict.fromkeys(("runs", "sql", "ops", "sequences", "memory"), ("60", "2 GB"))
+        assert limits == short | dict.fromkeys(long, ("300", "2 GB"))
 
     session(Server(store, "--time-limit", "300", "--memory", "2GB"), asks)

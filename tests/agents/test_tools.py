@@ -19,6 +19,19 @@ TOOLS = {
 }
 
 
+def asked_of(run: str, both: list[str]) -> dict[str, dict[str, object]]:
+    """What each tool may be asked, but for `sequences` and `timeline`."""
+    return {
+        "run": {"source": run},
+        "explain": {"name": "events"},
+        "sql": {"run": run, "query": "FROM events"},
+        "whatif": {"run": run, "settings": ["kernels.time=x0.5"]},
+        **{name: {"runs": both} for name in ("compare", "stragglers")},
+        **{name: {} for name in ("runs", "hardware", "settings")},
+        **{name: {"run": run} for name in ("diagnose", "metrics", "ops", "memory")},
+    }
+
+
 def test_a_round_trip_through_all_tools(store: Path) -> None:
     async def asks(client: Client) -> None:
         assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
@@ -36,6 +49,10 @@ def test_a_round_trip_through_all_tools(store: Path) -> None:
         assert "1.13× longer than A's" in told["versus"][0]["words"]
         half = await answer(client, "whatif", run=runs[0], settings=["kernels.time=x0.5"], full=True)
         assert half["rows"]
+        table, *columns = (await answer(client, "explain", name="events", full=True))["rows"]
+        assert (table["name"], [row["name"] for row in columns]) == ("events", EVENTS.names)
+        assert all(row["meaning"] for row in columns)
+        assert next(row for row in columns if row["name"] == "dur_ns")["unit"] == "ns"
 
     session(store, asks)
 
@@ -71,20 +88,8 @@ def test_an_offset_that_no_page_begins_at_is_refused(store: Path) -> None:
     async def asks(client: Client) -> None:
         both = [row["run"] for row in (await answer(client, "runs"))["rows"]]
         run = both[0]
-        asked = {
-            "runs": {},
-            "diagnose": {"run": run},
-            "metrics": {"run": run},
-            "explain": {"name": "time.step"},
-            "sql": {"run": run, "query": "SELECT * FROM steps"},
-            "ops": {"run": run},
-            "whatif": {"run": run, "settings": ["kernels.time=x0.5"]},
-            "compare": {"runs": both},
-            "stragglers": {"runs": both},
-            "memory": {"run": run},
-            "hardware": {},
-            "settings": {},
-        }
+        asked = asked_of(run, both)
+        del asked["run"]
         tools = (await client.list_tools()).tools
         assert {tool.name for tool in tools if "offset" in tool.input_schema["properties"]} == {
             *asked,
@@ -133,29 +138,10 @@ def test_tools_are_described_and_short_unless_asked(store: Path) -> None:
             assert all(described.values()), (tool.name, described)
             assert tool.annotations is not None
             assert tool.annotations.read_only_hint == (tool.name != "run")
-        asked: dict[str, dict[str, object]] = {
-            "run": {"source": run},
-            "explain": {"name": "events"},
-            "sql": {"run": run, "query": "FROM events"},
-            "whatif": {"run": run, "settings": ["kernels.time=x0.5"]},
-            "compare": {"runs": both},
-            "stragglers": {"runs": both},
-            **{name: {} for name in ("runs", "hardware", "settings")},
-            **{name: {"run": run} for name in ("diagnose", "metrics", "ops", "memory")},
-        }
+        asked = asked_of(run, both)
         assert {tool.name for tool in tools} == {*asked, "sequences", "timeline"}
         for name, values in asked.items():
             assert len((await text_of(client, name, values)).encode()) <= BRIEF_BYTES, name
-
-    session(store, asks)
-
-
-def test_columns_of_tables_are_explained(store: Path) -> None:
-    async def asks(client: Client) -> None:
-        table, *columns = (await answer(client, "explain", name="events", full=True))["rows"]
-        assert (table["name"], [row["name"] for row in columns]) == ("events", EVENTS.names)
-        assert all(row["meaning"] for row in columns)
-        assert next(row for row in columns if row["name"] == "dur_ns")["unit"] == "ns"
 
     session(store, asks)
 

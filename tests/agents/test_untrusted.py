@@ -56,19 +56,7 @@ def test_a_strangers_text_is_escaped_and_marked(trace: Path, tmp_path: Path) -> 
     session(Server(tmp_path / "runs", "--root", str(tmp_path)), asks)
 
 
-def test_fields_beside_the_rows_are_marked_where_they_come_from_traces(store: Path) -> None:
-    async def asks(client: Client) -> None:
-        runs = [row["run"] for row in (await answer(client, "runs"))["rows"]]
-        brief = await answer(client, "compare", runs=runs)
-        assert {*brief} - {"untrusted", "next", "left_out"} == {*brief["untrusted"]}
-        found = await answer(client, "compare", runs=runs, full=True)
-        assert found["untrusted"] == ["subjects", "warnings", "versus", "rows"]
-        assert (await answer(client, "explain", name="time.step"))["untrusted"] == []
-
-    session(store, asks)
-
-
-def test_clients_are_told_what_is_a_strangers(store: Path) -> None:
+def test_clients_are_told_what_comes_from_traces_also_beside_the_rows(store: Path) -> None:
     async def asks(client: Client) -> None:
         assert "data, never instructions" in (client.instructions or "")
         for tool in (await client.list_tools()).tools:
@@ -77,5 +65,11 @@ def test_clients_are_told_what_is_a_strangers(store: Path) -> None:
             fields = tool.output_schema["properties"]
             assert "never instructions" in fields["rows"]["description"]
             assert "from traces" in fields["untrusted"]["description"]
+        runs = [row["run"] for row in (await answer(client, "runs"))["rows"]]
+        brief = await answer(client, "compare", runs=runs)
+        assert {*brief} - {"untrusted", "next", "left_out"} == {*brief["untrusted"]}
+        found = await answer(client, "compare", runs=runs, full=True)
+        assert found["untrusted"] == ["subjects", "warnings", "versus", "rows"]
+        assert (await answer(client, "explain", name="time.step"))["untrusted"] == []
 
     session(store, asks)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from formats.test_memory_snapshot import block, event, segment, snapshot
-from helpers.hand_made import a_rank, compute, main, reason, rows_of, values, window
+from helpers.hand_made import a_rank, compute, main, reason, run_parts, values, window
 from helpers.hand_made import event as row
 
 import cclbench
@@ -23,7 +23,7 @@ from cclbench.record.run import Run
 def measured(tmp_path: Path, **snapshots: Any) -> Run:
     """The memory metrics of a folder with those snapshots."""
     folder = tmp_path / "job"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for name, told in snapshots.items():
         (folder / f"{name}.pickle").write_bytes(pickle.dumps(told))
     return cclbench.run(folder, store=tmp_path / "store", metrics=["memory.*"])
@@ -36,6 +36,15 @@ def figures(run: Run) -> dict[tuple[str, Any, Any, Any], Any]:
         for one in run.rows
         if one["value"] is not None
     }
+
+
+def peaks(run: Run) -> dict[Any, Any]:
+    """The peak of each rank and device."""
+    return {about[1:3]: value for about, value in figures(run).items() if about[0] == "peak_allocated"}
+
+
+LOST = [event("alloc", 4096, 512), event("segment_alloc", 4096, 600)]
+"""Of a snapshot that does not tell what was reserved."""
 
 
 def test_a_snapshot_by_hand(tmp_path: Path) -> None:
@@ -73,30 +82,25 @@ def test_all_of_the_peak_is_a_call_sites_or_older_than_the_recording(tmp_path: P
 def test_ranks_and_devices_have_rows_and_the_run_the_worst(tmp_path: Path) -> None:
     more = snapshot(
         [segment(block(4096, 900)), segment(block(1 << 20, 500), address=1 << 20, device=1)],
-        [event("alloc", 4096, 900)],
-        [event("alloc", 1 << 20, 500)],
+        *([event("alloc", 4096, 900)], [event("alloc", 1 << 20, 500)]),
     )
-    found = figures(measured(tmp_path, rank0=snapshot(), rank1=more))
-    assert {key[1:3]: value for key, value in found.items() if key[0] == "peak_allocated"} == {
-        (None, None): 900,
-        (0, "device 0"): 650,
-        (1, "device 0"): 900,
-        (1, "device 1"): 500,
-    }
-
-
-def test_files_of_unknown_ranks_are_told_apart_by_name(tmp_path: Path) -> None:
-    found = figures(measured(tmp_path, a=snapshot(), b=snapshot(extra=1)))
-    names = {key[2] for key in found if key[0] == "peak_allocated"}
+    run = measured(tmp_path / "ranks", rank0=snapshot(), rank1=more)
+    assert peaks(run) == {
+        (None, None): 900, (0, "device 0"): 650, (1, "device 0"): 900, (1, "device 1"): 500
+    }  # fmt: skip
+    # Files of unknown ranks are told apart by name.
+    names = {category for _, category in peaks(measured(tmp_path, a=snapshot(), b=snapshot(extra=1)))}
     assert names == {None, "a.pickle, device 0", "b.pickle, device 0"}
+
+
+def at_the_end(reserved_unused: int, fragmentation: float) -> dict[Any, Any]:
+    names = {"reserved_unused": reserved_unused, "fragmentation": fragmentation}
+    return {(name, None, None, "end"): value for name, value in names.items()}
 
 
 def test_without_a_history_only_the_end_is_known(tmp_path: Path) -> None:
     run = measured(tmp_path, a=snapshot([segment(block(4096, 512), block(4608, 512, "inactive"))], []))
-    assert figures(run) == {
-        ("reserved_unused", None, None, "end"): 512,
-        ("fragmentation", None, None, "end"): 0,
-    }
+    assert figures(run) == at_the_end(512, 0)
     (history,) = of_run(run)
     assert (history.recorded, history.allocated.tolist()) == (False, [512])
     no_share, share = (one for one in run.rows if one["metric"] == "memory.fragmentation")
@@ -107,49 +111,32 @@ def test_without_a_history_only_the_end_is_known(tmp_path: Path) -> None:
 
 def test_of_several_snapshots_the_one_with_most_inactive_memory_is_the_end(tmp_path: Path) -> None:
     """Each has 512 B free before a block and `unused` after it."""
+    before = (block(4096, 512, "inactive"), block(4608, 512))
     free = {
-        name: snapshot(
-            [segment(block(4096, 512, "inactive"), block(4608, 512), block(5120, unused, "inactive"))], []
-        )
+        name: snapshot([segment(*before, block(5120, unused, "inactive"))], [])
         for name, unused in (("a", 512), ("b", 1536), ("c", 1024))
     }
-    assert figures(measured(tmp_path, **free)) == {
-        ("reserved_unused", None, None, "end"): 2048,
-        ("fragmentation", None, None, "end"): 0.5,
-    }
+    assert figures(measured(tmp_path, **free)) == at_the_end(2048, 0.5)
 
 
-def test_what_no_snapshot_tells_of_reserved_memory_says_so(tmp_path: Path) -> None:
-    lost = [event("alloc", 4096, 512), event("segment_alloc", 4096, 600)]
-    run = measured(tmp_path, a=snapshot([segment(block(4096, 512))], lost))
+def test_what_no_snapshot_tells_of_reserved_memory_says_so_and_is_partial_beside_one(tmp_path: Path) -> None:
+    silent = snapshot([segment(block(4096, 512))], LOST)
+    run = measured(tmp_path / "alone", a=silent)
     (own,) = (one for one in run.rows if one["metric"] == "memory.fragmentation")
     why = "the snapshots do not state reserved memory, or none of it is free"
     assert (own["value"], own["reason"]) == (None, why)
-
-
-def test_snapshots_of_which_some_do_not_tell_what_was_reserved_are_partial(tmp_path: Path) -> None:
-    lost = [event("alloc", 4096, 512), event("segment_alloc", 4096, 600)]
-    run = measured(tmp_path, a=snapshot([segment(block(4096, 512))], lost), b=snapshot())
-    rows = [one for one in run.rows if one["metric"] == "memory.peak_reserved"]
-    assert [(one["value"], one["category"], one["status"], one["coverage"]) for one in rows] == [
-        (8192, None, "partial", 0.5)
-    ]
-    assert {one["provenance"] for one in rows} == {"derived"}
+    run = measured(tmp_path, a=silent, b=snapshot())
+    (row,) = [one for one in run.rows if one["metric"] == "memory.peak_reserved"]
+    assert (row["value"], row["category"], row["status"], row["coverage"]) == (8192, None, "partial", 0.5)
+    assert row["provenance"] == "derived"
 
 
 def test_a_device_without_events_beside_one_with_some_did_not_change(tmp_path: Path) -> None:
     blocks = segment(block(4096, 900)), segment(block(1 << 20, 5000), address=1 << 20, device=1)
-    run = measured(tmp_path, a=snapshot([*blocks], [event("alloc", 4096, 900)], []))
-    found = figures(run)
-    assert {key[2]: value for key, value in found.items() if key[0] == "peak_allocated"} == {
-        None: 5000,
-        "device 0": 900,
-        "device 1": 5000,
-    }
+    run = measured(tmp_path / "devices", a=snapshot([*blocks], [event("alloc", 4096, 900)], []))
+    assert peaks(run) == {(None, None): 5000, (None, "device 0"): 900, (None, "device 1"): 5000}
     assert [history.has_changes for history in of_run(run)] == [True, False]
-
-
-def test_a_snapshot_without_a_history_beside_another_leaves_the_peak_partial(tmp_path: Path) -> None:
+    # A snapshot without a history beside another leaves the peak partial.
     run = measured(tmp_path, a=snapshot(), b=snapshot([segment(block(4096, 9000))], []))
     (peak,) = (row for row in run.rows if row["metric"] == "memory.peak_allocated" and row["value"])
     assert (peak["value"], peak["status"], peak["coverage"]) == (650, "partial", 0.5)
@@ -182,31 +169,19 @@ def test_reserved_and_unused_memory_of_a_trace() -> None:
         assert "no allocator events" in reason(a_rank([compute(0, 1)], [window(0, 9)]), name)
 
 
-def test_of_several_devices_of_a_rank_the_worst_counts() -> None:
-    rows = [
-        allocator(5, 700, 1000, device=0),
-        allocator(6, 300, 900, device=1),
-        allocator(7, 500, 4000, device=1),
-        allocator(8, 99_999, 99_999, device=None),
-    ]
+def test_of_several_devices_or_ranks_the_worst_counts() -> None:
+    rows = [allocator(5, 700, 1000, device=0), allocator(6, 300, 900, device=1)]
+    rows += [allocator(7, 500, 4000, device=1), allocator(8, 99_999, 99_999, device=None)]
     rank = a_rank(rows, [window(0, 100)])
-    assert main(rank, "memory.peak_allocated") == 700
-    assert main(rank, "memory.peak_reserved") == 4000
-    assert main(rank, "memory.reserved_unused") == 4000 - 500
+    worst = {"peak_allocated": 700, "peak_reserved": 4000, "reserved_unused": 4000 - 500}
+    assert {name: main(rank, f"memory.{name}") for name in worst} == worst
     silent = a_rank([*rows[:1], allocator(6, 900, device=1)], [window(0, 100)])
     assert main(silent, "memory.peak_allocated") == 900
     assert main(silent, "memory.peak_reserved") == 1000
     assert values(silent, "memory.reserved_unused")[0].provenance == "derived"
-
-
-def test_of_several_ranks_the_worst_counts() -> None:
-    ranks = [
-        a_rank([allocator(5, held, 1000)], [window(0, 100)], rank=n) for n, held in enumerate((700, 900))
-    ]
-    found = {
-        name: rows_of(f"memory.{name}", *ranks)[0]["value"] for name in ("peak_allocated", "reserved_unused")
-    }
-    assert found == {"peak_allocated": 900, "reserved_unused": 1000 - 700}
+    ranks = [a_rank([allocator(5, n, 1000)], [window(0, 100)], rank=n) for n in (700, 900)]
+    assert run_parts("memory.peak_allocated", *ranks)[None] == 900
+    assert run_parts("memory.reserved_unused", *ranks)[None] == 1000 - 700
 
 
 @pytest.mark.parametrize("metric", ["peak_allocated", "peak_reserved", "reserved_unused", "growth"])
@@ -215,46 +190,36 @@ def test_a_trace_of_the_host_alone_tells_of_no_allocator(metric: str) -> None:
     assert reason(rank, f"memory.{metric}") == "the trace has only host events, none of the accelerator"
 
 
+def marks(*steps: int, still_open: int | None = None) -> list[dict[str, Any]]:
+    """Annotated steps of 10 ns each."""
+    return [window(10 * n, 10 * n + 10, n, "annotation", still_open=n == still_open) for n in steps]
+
+
 def test_growth_adds_up_over_the_ranks_devices_and_leaves_the_hosts_memory_out() -> None:
     """Three steps of 10 ns: each device holds at a step's end what its last event before told."""
-    rows = [
-        allocator(1, 100, device=0),
-        allocator(2, 1000, device=1),
-        allocator(3, 5, device=None),
-        allocator(12, 130, device=0),
-        allocator(25, 1500, device=1),
-        allocator(26, 99_999, device=None),
-        allocator(30, 77_777, device=0),
-    ]
-    steps = [window(10 * n, 10 * n + 10, n, "annotation") for n in range(3)]
-    first = values(a_rank(rows, steps), "memory.growth")[0]
+    told = [(1, 100, 0), (2, 1000, 1), (3, 5, None), (12, 130, 0), (25, 1500, 1), (26, 99_999, None)]
+    rows = [allocator(at, held, device=device) for at, held, device in (*told, (30, 77_777, 0))]
+    first = values(a_rank(rows, marks(0, 1, 2)), "memory.growth")[0]
     assert (first.value, first.provenance) == ((30 + 500) / 2, "derived")
-    on_host = a_rank([*rows, event_op()], steps, works_on="host")
+    on_host = a_rank([*rows, row("op", 0, 30, name="aten::mm")], marks(0, 1, 2), works_on="host")
     assert main(on_host, "memory.growth") == (99_999 - 5) / 2
-    hosts = a_rank([rows[2], rows[5]], steps)
+    hosts = a_rank([rows[2], rows[5]], marks(0, 1, 2))
     assert reason(hosts, "memory.growth") == "the trace has no allocator events of the device"
-    assert reason(a_rank(rows, steps[:1]), "memory.growth") == "the trace has fewer than two complete steps"
-    assert main(a_rank(rows, steps[:2]), "memory.growth") == 30
-
-
-def test_an_event_at_a_steps_end_is_the_next_steps() -> None:
-    rows = [allocator(9, 100), allocator(10, 500), allocator(19, 600), allocator(20, 900)]
-    steps = [window(0, 10, 0, "annotation"), window(10, 20, 1, "annotation")]
-    assert main(a_rank(rows, steps), "memory.growth") == 600 - 100
-    assert "before the first step's end" in reason(a_rank(rows[1:], steps), "memory.growth")
-
-
-def event_op() -> dict[str, Any]:
-    return row("op", 0, 30, name="aten::mm")
+    assert main(a_rank(rows, marks(0, 1)), "memory.growth") == 30
 
 
 def test_growth_is_what_stays_from_step_to_step() -> None:
-    rows = [
-        allocator(at, held) for at, held in ((1, 100), (9, 50), (15, 900), (19, 70), (28, 110), (31, 5000))
-    ]
-    steps = [window(10 * n, 10 * n + 10, n, "annotation", still_open=n == 3) for n in range(4)]
-    assert main(a_rank(rows, steps), "memory.growth") == (110 - 50) / 2
-    assert "fewer than two" in reason(a_rank(rows, steps[:1]), "memory.growth")
-    assert "no complete steps" in reason(a_rank(rows, [window(0, 40, source="whole_trace")]), "memory.growth")
-    assert "before the first step's end" in reason(a_rank(rows[2:], steps), "memory.growth")
-    assert "no allocator events" in reason(a_rank([compute(0, 1)], steps), "memory.growth")
+    held = ((1, 100), (9, 50), (15, 900), (19, 70), (28, 110), (31, 5000))
+    rows = [allocator(*one) for one in held]
+    assert main(a_rank(rows, marks(0, 1, 2, 3, still_open=3)), "memory.growth") == (110 - 50) / 2
+    # An event at a step's end is the next step's.
+    edges = [allocator(9, 100), allocator(10, 500), allocator(19, 600), allocator(20, 900)]
+    assert main(a_rank(edges, marks(0, 1)), "memory.growth") == 600 - 100
+    for own, steps, why in (
+        (rows, marks(0), "the trace has fewer than two complete steps"),
+        (rows, [window(0, 40, source="whole_trace")], "no complete steps"),
+        (rows[2:], marks(0, 1, 2), "before the first step's end"),
+        (edges[1:], marks(0, 1), "before the first step's end"),
+        ([compute(0, 1)], marks(0, 1, 2), "no allocator events"),
+    ):
+        assert why in reason(a_rank(own, steps), "memory.growth")

@@ -43,25 +43,15 @@ def test_what_is_held_at_a_moment_with_most_bytes_first() -> None:
     older, others = OWNERS.owners_at(4)
     assert older == Site(None, 70, 2)
     assert others == [(1, Site("a.py:1", 130, 2)), (2, Site(None, 30, 1)), (3, Site("c.py:3", 5, 1))]
-
-
-def test_of_equal_bytes_the_site_without_a_stack_comes_first() -> None:
-    """At the end both hold 30 B, and owner 3 nothing any more."""
+    # At the end both hold 30 B, and owner 3 nothing any more.
     older, others = OWNERS.owners_at(7)
     assert older == Site(None, 20, 1)
     assert others == [(2, Site(None, 30, 1)), (1, Site("a.py:1", 30, 1))]
 
 
 def a_history(**changes: Any) -> History:
-    told = History(
-        source="memory_snapshot",
-        file="a.pickle",
-        rank=0,
-        device=1,
-        time_ns=ns(5, 5, 6, 7),
-        allocated=ns(10, 40, 40, 20),
-        reserved=ns(50, 80, 100, 60),
-    )
+    moments = {"time_ns": ns(5, 5, 6, 7), "allocated": ns(10, 40, 40, 20), "reserved": ns(50, 80, 100, 60)}
+    told = History("memory_snapshot", "a.pickle", rank=0, device=1, **moments)
     return replace(told, **changes)
 
 
@@ -69,28 +59,17 @@ def test_the_peak_is_the_first_moment_of_most_bytes() -> None:
     history = a_history()
     assert (history.peak_moment, history.peak_allocated, history.peak_reserved) == (1, 40, 100)
     assert history.reserved_unused == 80 - 40
-
-
-@pytest.mark.parametrize("reserved", [None, ns(0, 0, 0, 0)])
-def test_without_reserved_memory_none_of_it_is_unused(reserved: Any) -> None:
-    assert a_history(reserved=reserved).reserved_unused is None
-
-
-def test_reserved_memory_may_be_used_wholly() -> None:
+    # Without reserved memory none of it is unused; it may be used wholly.
+    for reserved in (None, ns(0, 0, 0, 0)):
+        assert a_history(reserved=reserved).reserved_unused is None
     assert a_history(allocated=ns(0, 1, 0, 0), reserved=ns(0, 1, 0, 0)).reserved_unused == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, True),
-        ({"allocated": ns(10, 10)}, True),
-        ({"allocated": ns(10)}, False),
-        ({"recorded": False}, False),
-    ],
-)
-def test_there_is_a_curve_where_two_moments_were_recorded(changes: dict[str, Any], *, expected: bool) -> None:
-    assert a_history(**changes).has_changes is expected
+def test_there_is_a_curve_where_two_moments_were_recorded() -> None:
+    assert a_history().has_changes
+    assert a_history(allocated=ns(10, 10)).has_changes
+    assert not a_history(allocated=ns(10)).has_changes
+    assert not a_history(recorded=False).has_changes
 
 
 def test_contradictions_are_told_in_words() -> None:
@@ -101,32 +80,18 @@ def test_contradictions_are_told_in_words() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "plain", "with_file"),
-    [
-        ({}, "device 1", "a.pickle, device 1"),
-        ({"device": 0}, "device 0", "a.pickle, device 0"),
-        ({"device": None}, "cpu", "a.pickle, cpu"),
-        ({"file": None}, "device 1", "device 1"),
-    ],
-)
-def test_the_label_names_the_device_and_on_request_the_file(
-    changes: dict[str, Any], plain: str, with_file: str
-) -> None:
-    history = a_history(**changes)
-    assert (history.device_label(), history.device_label(with_file=True)) == (plain, with_file)
+@pytest.mark.parametrize(("device", "label"), [(1, "device 1"), (0, "device 0"), (None, "cpu")])
+def test_the_label_names_the_device_and_on_request_the_file(device: int | None, label: str) -> None:
+    history = a_history(device=device)
+    assert (history.device_label(), history.device_label(with_file=True)) == (label, f"a.pickle, {label}")
+    assert replace(history, file=None).device_label(with_file=True) == label
 
 
 def test_a_history_at_some_moments_keeps_what_is_known() -> None:
     chosen = np.array([True, False, True, False])
     some = a_history(contradictions=3).at_moments(chosen)
-    assert some.time_ns is not None
-    assert some.reserved is not None
-    assert [column.tolist() for column in (some.time_ns, some.allocated, some.reserved)] == [
-        [5, 6],
-        [10, 40],
-        [50, 100],
-    ]
+    columns = (some.time_ns, some.allocated, some.reserved)
+    assert [column.tolist() for column in columns if column is not None] == [[5, 6], [10, 40], [50, 100]]
     assert (some.rank, some.device, some.contradictions) == (0, 1, 3)
     untold = a_history(time_ns=None, reserved=None).at_moments(chosen)
     assert (untold.time_ns, untold.reserved) == (None, None)

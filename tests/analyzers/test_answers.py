@@ -40,6 +40,8 @@ def test_all_ranks_values_of_a_metric_come_back() -> None:
     assert [len(own[0].detail) for own in found.values()] == [1, 4, 5]  # type: ignore[arg-type]
     assert kept.values_of("b") == {0: [], 3: [], 4: []}
     assert kept.values_of("a") == found
+    # Without ranks nobody answers.
+    assert Answers(["a"]).values_of("a") == {}
 
 
 def test_arrays_come_back() -> None:
@@ -62,10 +64,6 @@ def test_arrays_come_back() -> None:
         assert [(one.dtype, one.tolist()) for one in own[0].detail] == [  # type: ignore[attr-defined]
             ((one + rank).dtype, (one + rank).tolist()) for one in arrays
         ]
-
-
-def test_without_ranks_nobody_answers() -> None:
-    assert Answers(["a"]).values_of("a") == {}
 
 
 @pytest.mark.parametrize("told", [*values(2), Coverage(1, 2, 3, 4), Value(value=None, status="failed")])

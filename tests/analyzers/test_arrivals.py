@@ -6,9 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from helpers.hand_made import a_rank, collective, comm, compute, event, window
+from helpers.hand_made import a_rank, collective, collectives_table, comm, compute, event, window
 
 from cclbench.analyzers.balance import late_more_than_chance, waits_over_window
 from cclbench.analyzers.lateness import caused_by_rank
@@ -25,7 +24,6 @@ from cclbench.analyzers.view.arrivals import (
 from cclbench.analyzers.view.collectives import Label
 from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, parts_of, rank_meetings
 from cclbench.analyzers.waiting import mean_over_instances
-from cclbench.ground.schema import COLLECTIVES
 
 PAIR = {"group": "0-1", "group_size": 2}
 TRIO = {"group": "0-2", "group_size": 3}
@@ -33,26 +31,15 @@ ALONE = {"group": "0", "group_size": 1}
 REDUCE, GATHER, SEND = Label("all_reduce", "0-1"), Label("all_gather", "0-2"), Label("send", "0-1")
 
 
-def table(*rows: dict[str, Any]) -> pa.Table:
-    given = dict.fromkeys(COLLECTIVES.names)
-    told = [given | {"collective": n, "rank": 0, "library": "nccl"} | row for n, row in enumerate(rows)]
-    return pa.Table.from_pylist(told, schema=COLLECTIVES)
-
-
 def test_what_is_not_complete_is_counted_by_the_first_reason_that_holds() -> None:
-    found = matched_rows(
-        table(
-            collective("all_reduce", 0, 1, wait_ns=0, instance=1, **PAIR),
-            collective("all_reduce", 10, 12, instance=2, **ALONE),
-            collective("all_reduce", 20, 24, **ALONE),
-            collective("all_reduce", 30, 38, instance=3, **PAIR),
-            collective("all_reduce", 40, 56, group_size=2),
-            collective("all_reduce", 60, 92, **PAIR),
-            collective("all_reduce", 100, 164, **PAIR),
-            collective("all_reduce", 200, 328, wait_ns=0, instance=9, **ALONE),
-            collective("all_reduce", 400, 656, **PAIR),
-        )
-    )
+    told: list[tuple[int, int, dict[str, Any]]] = [
+        *((0, 1, {"wait_ns": 0, "instance": 1, **PAIR}), (10, 12, {"instance": 2, **ALONE})),
+        *((20, 24, ALONE), (30, 38, {"instance": 3, **PAIR}), (40, 56, {"group_size": 2})),
+        *((60, 92, PAIR), (100, 164, PAIR), (200, 328, {"wait_ns": 0, "instance": 9, **ALONE})),
+        (400, 656, PAIR),
+    ]
+    rows = [collective("all_reduce", start, end, **columns) for start, end, columns in told]
+    found = matched_rows(collectives_table(*rows))
     assert found.complete.tolist() == [True, False, False, False, False, False, False, True, False]
     assert found.left_out == {
         "in groups of one": 2,
@@ -60,19 +47,15 @@ def test_what_is_not_complete_is_counted_by_the_first_reason_that_holds() -> Non
         "of unknown process group": 1,
         "not matched with another rank's": 3,
     }
-    # Groups of one are in no coverage, be they complete or not.
+    # Groups of one are in no coverage, be they complete or not; reasons that do not occur are not listed.
     assert found.coverage == Coverage(1, 6, 1, 1 + 8 + 16 + 32 + 64 + 256)
-
-
-def test_reasons_that_do_not_occur_are_not_listed() -> None:
-    assert matched_rows(table(collective("all_reduce", 0, 1, wait_ns=0, instance=1, **PAIR))).left_out == {}
+    assert matched_rows(collectives_table(rows[0])).left_out == {}
 
 
 def test_matched_collectives_are_those_of_the_window_that_are_complete() -> None:
     whole = collective("all_reduce", 10, 20, wait_ns=5, instance=1, **PAIR)
-    lacking = collective("all_gather", 30, 50, **PAIR)
-    outside = collective("all_reduce", 110, 120, wait_ns=5, instance=2, **PAIR)
-    rank = a_rank([], [window(0, 100)], [lacking, whole, outside])
+    outside = whole | {"start_ns": 110, "end_ns": 120, "instance": 2}
+    rank = a_rank([], [window(0, 100)], [collective("all_gather", 30, 50, **PAIR), whole, outside])
     own, found = matched_collectives(rank)
     assert own["collective"].to_pylist() == [1]
     assert (found.complete.tolist(), found.coverage) == ([False, True], Coverage(1, 2, 10, 30))
@@ -97,12 +80,13 @@ def a_busy_rank() -> Any:
 
     C is 10-30 and 350-380; K is 20-60 and the collectives in the window; M is 55-70 and 370-390.
     """
+    of_eight = {"group": "0-1", "group_size": 8, "step": 2}
     own = [
         ("all_reduce", 300, 340, 7, {"instance": 3, **PAIR, "step": 1}),
         ("all_reduce", 20, 60, 4, PAIR),
         ("all_gather", 200, 220, 5, {"instance": 2, **TRIO}),
-        ("send", 400, 450, 9, {"instance": 4, "group": "0-1", "group_size": 8, "step": 2}),
-        ("recv", 430, 460, 11, {"instance": 5, "group": "0-1", "group_size": 8, "step": 2}),
+        ("send", 400, 450, 9, {"instance": 4, **of_eight}),
+        ("recv", 430, 460, 11, {"instance": 5, **of_eight}),
     ]
     calls = [
         collective(kind, start, end, collective=key, **columns)
@@ -114,8 +98,8 @@ def a_busy_rank() -> Any:
         compute(350, 380),
         event("copy", 55, 70, track=3),
         event("copy", 370, 390, track=3),
-        *(comm(start, end) for _, start, end, *_ in own),
     ]
+    rows += [comm(start, end) for _, start, end, *_ in own]
     return a_rank(rows, [window(100, 1000)], calls, clock_residual_ns=2.5)
 
 
@@ -139,12 +123,8 @@ def test_what_a_rank_does_since_its_groups_previous_collective() -> None:
     ]
     assert found.members.tolist() == [2, 3, 2, 2]
     assert found.step.tolist() == [1, -1, 2, 2]
-    assert [found.labels[n].collective for n in found.label.tolist()] == [
-        "all_reduce",
-        "all_gather",
-        "send",
-        "recv",
-    ]
+    kinds = [found.labels[n].collective for n in found.label.tolist()]
+    assert kinds == ["all_reduce", "all_gather", "send", "recv"]
     assert (found.window_ns, found.on_host, found.clock_residual_ns) == (900, False, 2.5)
     assert others.left_out == {}
     value = arrivals_of(a_busy_rank())
@@ -168,66 +148,41 @@ def test_before_its_first_collective_a_rank_idles_from_the_common_clocks_zero(
 @pytest.mark.parametrize("others", [0, 1, 2])
 def test_the_first_collective_of_a_group_has_none_before_it(others: int) -> None:
     """Whatever the number of groups is, and wherever the group stands among them."""
+    groups = [*(f"0-{m}" for m in range(5, 5 + others)), "0-1", "0-1", None, None]
+    known = {"arrival_ns": 0, "wait_ns": 0}
     calls = [
-        collective(
-            "all_reduce", 100 * n, 100 * n + 50, arrival_ns=100 * n, wait_ns=0, instance=n, group=group
-        )
-        for n, group in enumerate([f"0-{m}" for m in range(5, 5 + others)] + ["0-1", "0-1", None, None])
+        collective("all_reduce", 100 * n, 100 * n + 50, instance=n, group=group, **known)
+        for n, group in enumerate(groups)
     ]
     found, _ = a_rank([], [window(0, 1000)], calls).arrivals
-    assert found.before.tolist() == [NOTHING_BEFORE] * others + [
-        NOTHING_BEFORE,
-        others,
-        NOTHING_BEFORE,
-        others + 2,
-    ]
+    own = [NOTHING_BEFORE, others, NOTHING_BEFORE, others + 2]
+    assert found.before.tolist() == [NOTHING_BEFORE] * others + own
 
 
 def part(instances: list[int], arrivals: list[int], labels: list[Label], **changes: Any) -> Value:
     """What a rank hands over: the n-th row has the n-th label; two members each unless told otherwise."""
-    rows = len(instances)
-    told: dict[str, Any] = {
-        "window_ns": 1000,
-        "on_host": False,
-        "clock_residual_ns": 0.0,
-        "labels": labels,
-        "label": np.arange(rows, dtype=np.int32),
-        "instance": np.array(instances, np.int64),
-        "arrival_ns": np.array(arrivals, np.int64),
-        "members": np.full(rows, 2, np.int32),
-        "before": np.array(instances, np.int64) - 1,
-        "spent": np.array([arrivals, instances, instances, instances], np.int64).reshape(4, rows),
-        "step": np.array(instances, np.int64) * 10,
-    }
-    left_out = changes.pop("left_out", {})
-    return Value(
-        value=1.0, detail=Arrivals(**(told | changes)), left_out=left_out, coverage=Coverage(rows, 5, 1, 2)
-    )
+    rows, numbers, at = len(instances), np.array(instances, np.int64), np.array(arrivals, np.int64)
+    told: dict[str, Any] = {"window_ns": 1000, "on_host": False, "clock_residual_ns": 0.0, "labels": labels}
+    told |= {"label": np.arange(rows, dtype=np.int32), "instance": numbers, "arrival_ns": at}
+    told |= {"members": np.full(rows, 2, np.int32), "before": numbers - 1, "step": numbers * 10}
+    told["spent"] = np.array([at, numbers, numbers, numbers]).reshape(4, rows)
+    left_out, coverage = changes.pop("left_out", {}), Coverage(rows, 5, 1, 2)
+    return Value(value=1.0, detail=Arrivals(**(told | changes)), left_out=left_out, coverage=coverage)
 
 
 def three_ranks() -> dict[int, list[Value]]:
     """Instance 0 of ranks 1 and 4, instance 2 of 1, 3 and 4, instance 5 of 1 alone, 7 of 3 and 4."""
-    members = np.array([3, 2], np.int32)
+
+    def one(*told: tuple[int, int, Label], left_out: int = 0) -> Value:
+        numbers, at, labels = zip(*told, strict=True)
+        members = np.array([3 if number == 2 else 2 for number in numbers], np.int32)
+        more = {"left_out": {"a": left_out}} if left_out else {}
+        return part([*numbers], [*at], [*labels], members=members, **more)
+
     return {
-        4: [
-            part(
-                [0, 2, 7],
-                [50, 90, 300],
-                [REDUCE, GATHER, SEND],
-                members=np.array([2, 3, 2]),
-                left_out={"a": 1},
-            )
-        ],
-        1: [
-            part(
-                [2, 5, 0],
-                [80, 200, 60],
-                [GATHER, REDUCE, REDUCE],
-                members=np.array([3, 2, 2]),
-                left_out={"a": 2},
-            )
-        ],
-        3: [part([2, 7], [70, 290], [GATHER, SEND], members=members), Value(value=9.0)],
+        4: [one((0, 50, REDUCE), (2, 90, GATHER), (7, 300, SEND), left_out=1)],
+        1: [one((2, 80, GATHER), (5, 200, REDUCE), (0, 60, REDUCE), left_out=2)],
+        3: [one((2, 70, GATHER), (7, 290, SEND)), Value(value=9.0)],
     }
 
 
@@ -240,20 +195,13 @@ def listed(found: CollectiveInstances) -> list[tuple[int, ...]]:
 def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
     found = rank_meetings(three_ranks())
     assert listed(found) == [
-        (0, 4, 50, -1, 0),
-        (0, 1, 60, -1, 0),
-        (1, 3, 70, 1, 20),
-        (1, 1, 80, 1, 20),
-        (1, 4, 90, 1, 20),
-        (2, 3, 290, 6, 70),
-        (2, 4, 300, 6, 70),
+        *((0, 4, 50, -1, 0), (0, 1, 60, -1, 0)),
+        *((1, 3, 70, 1, 20), (1, 1, 80, 1, 20), (1, 4, 90, 1, 20)),
+        *((2, 3, 290, 6, 70), (2, 4, 300, 6, 70)),
     ]
     assert (found.first.tolist(), found.count.tolist(), found.incomplete) == ([0, 2, 5], [2, 3, 2], 1)
     assert [found.labels[n] for n in found.label] == [REDUCE] * 2 + [GATHER] * 3 + [SEND] * 2
-    assert found.spent.tolist() == [
-        [50, 60, 70, 80, 90, 290, 300],
-        *([0, 0, 2, 2, 2, 7, 7] for _ in range(3)),
-    ]
+    assert found.spent.tolist() == [[50, 60, 70, 80, 90, 290, 300], *[[0, 0, 2, 2, 2, 7, 7]] * 3]
     assert (found.earliest_ns.tolist(), found.latest_ns.tolist()) == ([50, 70, 290], [60, 90, 300])
 
 
@@ -261,11 +209,8 @@ def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
 def test_an_instance_of_any_number_is_one(number: int) -> None:
     found = rank_meetings({rank: [part([number], [rank], [REDUCE])] for rank in (0, 1)})
     assert (found.first.tolist(), found.count.tolist()) == ([0], [2])
-
-
-def test_without_a_whole_instance_there_is_a_reason() -> None:
     with pytest.raises(NotApplicable, match="no collective has all its ranks among the selected ones"):
-        rank_meetings({0: [part([1], [5], [REDUCE])], 1: [part([2], [5], [REDUCE])]})
+        rank_meetings({rank: [part([number + rank], [5], [REDUCE])] for rank in (0, 1)})
 
 
 def test_instances_of_groups_are_without_sends_and_receives() -> None:

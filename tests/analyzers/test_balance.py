@@ -26,7 +26,13 @@ def test_the_busiest_rank_is_compared_with_the_mean_over_steps() -> None:
     assert (row["reason"], row["status"]) == ("over 2 ranks", "ok")
 
 
-def test_ranks_of_the_world_without_a_trace_leave_the_balance_partial() -> None:
+def test_balance_takes_two_ranks_that_compute_and_is_partial_without_the_worlds_others() -> None:
+    one, idle = a_rank([compute(0, 10)], [window(0, 50)]), a_rank([comm(0, 10)], [window(0, 50)], rank=1)
+    assert rows_of(LOAD, one)[0]["reason"] == "needs at least two ranks"
+    idle_too = a_rank([comm(0, 10)], [window(0, 50)], rank=2)
+    assert rows_of(LOAD, idle, idle_too)[0]["reason"] == "no rank computes in the window"
+    assert rows_of(LOAD, one, idle)[0]["value"] == 2
+    # Ranks of the world without a trace leave the balance partial.
     ranks = [
         a_rank([compute(0, 10)], [window(0, 50)], rank=n, world_size=size) for n, size in enumerate((None, 8))
     ]
@@ -34,38 +40,19 @@ def test_ranks_of_the_world_without_a_trace_leave_the_balance_partial() -> None:
     assert (row["value"], row["status"], row["coverage"]) == (1, "partial", 2 / 8)
 
 
-def test_balance_takes_two_ranks_that_compute() -> None:
-    one, idle = a_rank([compute(0, 10)], [window(0, 50)]), a_rank([comm(0, 10)], [window(0, 50)], rank=1)
-    assert rows_of(LOAD, one)[0]["reason"] == "needs at least two ranks"
-    idle_too = a_rank([comm(0, 10)], [window(0, 50)], rank=2)
-    assert rows_of(LOAD, idle, idle_too)[0]["reason"] == "no rank computes in the window"
-    assert rows_of(LOAD, one, idle)[0]["value"] == 2
-
-
-def met(rank: int, instance: int, at: int, last: int, count: int) -> dict[str, Any]:
-    return collective(
-        "all_reduce",
-        at,
-        last + 10,
-        instance=instance,
-        arrival_ns=at,
-        wait_ns=last - at,
-        group=f"0-{count - 1}",
-        group_size=count,
-        rank=rank,
-    )
-
-
 def late(*instances: tuple[int, ...], windows: tuple[int, ...]) -> list[RankView]:
     """Ranks that arrive at each instance so late, in windows of those lengths."""
+
+    def met(rank: int, instance: int, own: tuple[int, ...]) -> dict[str, Any]:
+        at, last = 100 * instance + own[rank], 100 * instance + max(own)
+        group = {"group": f"0-{len(own) - 1}", "group_size": len(own), "rank": rank, "instance": instance}
+        return collective("all_reduce", at, last + 10, arrival_ns=at, wait_ns=last - at, **group)
+
     return [
         a_rank(
             [compute(0, 5)],
             [window(0, length)],
-            [
-                met(rank, n, 100 * n + own[rank], 100 * n + max(own), len(own))
-                for n, own in enumerate(instances)
-            ],
+            [met(rank, n, own) for n, own in enumerate(instances)],
             rank=rank,
         )
         for rank, length in enumerate(windows)
@@ -87,37 +74,24 @@ def slowed(found: StragglerSlowdown | None, ranks: int = 2) -> list[Value]:
 
 
 FOUND = StragglerSlowdown(
-    job=1.25,
-    bounds=(1.25, 1.5),
-    step_ns=5e6,
-    ideal_ns=4e6,
-    causes={"compute": 1.2, "copy": 1.0},
-    operators={"gemm": 1.15},
-    ranks={0: 1.0, 1: 1.25},
-    places={("pp", 1): 1.1},
-    roles=3,
-    transfers=6,
+    job=1.25, bounds=(1.25, 1.5), step_ns=5e6, ideal_ns=4e6, causes={"compute": 1.2, "copy": 1.0},
+    operators={"gemm": 1.15}, ranks={0: 1.0, 1: 1.25}, places={("pp", 1): 1.1}, roles=3, transfers=6,
     all_transfers=8,
-)
+)  # fmt: skip
 
 
 def test_a_job_without_stragglers_by_cause_place_and_rank() -> None:
     found = slowed(FOUND)
-    assert [(v.value, v.category, v.rank) for v in found] == [
-        (1.25, None, None),
-        (1.25, None, None),
-        (1.5, None, None),
-        (1.2, "compute", None),
-        (1.0, "copy", None),
-        (1.15, "operator gemm", None),
-        (1.1, "pp 1", None),
-        (1.0, None, 0),
-        (1.25, None, 1),
-    ]
+    bounds = [(1.25, None, None), (1.25, None, None), (1.5, None, None)]
+    causes = [(1.2, "compute"), (1.0, "copy"), (1.15, "operator gemm"), (1.1, "pp 1")]
+    expected = [*bounds, *((value, cause, None) for value, cause in causes), (1.0, None, 0), (1.25, None, 1)]
+    assert [(v.value, v.category, v.rank) for v in found] == expected
     assert {v.provenance for v in found} == {"modelled"}
     assert [v.stat for v in found[:4]] == [None, "low", "high", None]
     assert (found[0].coverage, found[0].status) == (Coverage(6, 8), "partial")
     assert found[0].reason == "5.00 ms a step, and 4.00 ms without stragglers, both replayed"
+    (only,) = slowed(None)
+    assert only.reason == "a step without stragglers is modelled, and models are disabled"
 
 
 def test_launch_delays_that_decide_make_it_partial() -> None:
@@ -128,13 +102,6 @@ def test_launch_delays_that_decide_make_it_partial() -> None:
     row = slowed(whole._replace(bounds=(0.9, 1.25)))[0]
     assert row.status == "partial"
     assert (row.reason or "").endswith("; without launch delays it is 0.9×")
-
-
-def test_a_job_of_which_some_ranks_are_shown_says_which() -> None:
+    # A job of which some ranks are shown says which.
     reason = slowed(FOUND, ranks=5)[0].reason or ""
     assert reason.endswith("; by rank only for the 2 of 5 with the most excess time")
-
-
-def test_without_models_no_job_is_without_stragglers() -> None:
-    (only,) = slowed(None)
-    assert only.reason == "a step without stragglers is modelled, and models are disabled"

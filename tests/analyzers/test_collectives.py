@@ -6,9 +6,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from helpers.hand_made import collective
+from helpers.hand_made import collective, collectives_table
 
 from cclbench.analyzers.view.collectives import (
     Label,
@@ -19,13 +18,6 @@ from cclbench.analyzers.view.collectives import (
     label_numbers,
     sum_by_wider_label,
 )
-from cclbench.ground.schema import COLLECTIVES
-
-
-def table(*rows: dict[str, Any]) -> pa.Table:
-    given = dict.fromkeys(COLLECTIVES.names)
-    told = [given | {"collective": n, "rank": 0, "library": "nccl"} | row for n, row in enumerate(rows)]
-    return pa.Table.from_pylist(told, schema=COLLECTIVES)
 
 
 @pytest.mark.parametrize(
@@ -60,29 +52,26 @@ def test_payload_is_the_larger_side_where_that_is_known(
 ) -> None:
     row = collective(kind, 0, 1, in_bytes=sides[0], out_bytes=sides[1], group_size=ranks)
     other = collective("all_reduce", 0, 1, in_bytes=1, group_size=2)
-    size, known = collective_payloads(table(other, row))
+    size, known = collective_payloads(collectives_table(other, row))
     assert (size.tolist(), known.tolist()) == ([1, expected[0]], [True, expected[1]])
 
 
 def test_kinds_sizes_and_durations_of_rows() -> None:
-    rows = table(collective("send", 5, 9, group_size=3), collective(None, 9, 9), collective("recv", 2, 9))
+    rows = collectives_table(
+        collective("send", 5, 9, group_size=3), collective(None, 9, 9), collective("recv", 2, 9)
+    )
     assert collective_kinds(rows).tolist() == ["send", "", "recv"]
     assert group_sizes(rows).tolist() == [3, 0, 0]
     assert collective_durations(rows).tolist() == [4, 0, 7]
 
 
 def test_a_collective_counts_under_its_kind_its_kind_and_group_and_its_dimension() -> None:
-    assert list(Label("send", "0-1", "pp").wider_labels()) == [
-        Label("send"),
-        Label("send", "0-1"),
-        Label(dimension="pp"),
-    ]
+    of_group, whole = Label("send", "0-1"), Label("send", "0-1", "pp")
+    assert list(whole.wider_labels()) == [Label("send"), of_group, Label(dimension="pp")]
     assert list(Label("send").wider_labels()) == [Label("send")]
     assert list(Label("send", "0-1").wider_labels()) == [Label("send"), Label("send", "0-1")]
     assert list(Label("send", None, "pp").wider_labels()) == [Label("send"), Label(dimension="pp")]
-
-
-def test_amounts_add_up_under_every_label() -> None:
+    # Amounts add up under every label.
     known = [Label("send", "0-1", "pp"), Label("send", "2-3", "pp"), Label("recv", "0-1")]
     assert sum_by_wider_label(known, [Fraction(1, 3), Fraction(2), Fraction(4)]) == {
         Label("send"): Fraction(7, 3),
@@ -95,25 +84,14 @@ def test_amounts_add_up_under_every_label() -> None:
 
 
 def test_labels_are_sorted_by_kind_group_and_dimension_and_unknown_kinds_are_named() -> None:
-    told = [
-        ("send", "2-3", "pp"),
-        (None, None, None),
-        ("all_reduce", "9", "tp"),
-        ("send", "0-1", "tp"),
-        ("send", "0-1", "pp"),
-        ("unknown", None, None),
-        ("send", None, "zz"),
-        ("send", "0-1", None),
-        ("send", "0-1", "pp"),
-    ]
-    number, found = label_numbers(table(*(collective(k, 0, 1, group=g, dimension=d) for k, g, d in told)))
+    told = [("send", "2-3", "pp"), (None, None, None), ("all_reduce", "9", "tp"), ("send", "0-1", "tp")]
+    told += [("send", "0-1", "pp"), ("unknown", None, None), ("send", None, "zz"), ("send", "0-1", None)]
+    told.append(told[4])
+    rows = [collective(k, 0, 1, group=g, dimension=d) for k, g, d in told]
+    number, found = label_numbers(collectives_table(*rows))
     assert found == [
-        Label("all_reduce", "9", "tp"),
-        Label("send", None, "zz"),
-        Label("send", "0-1", None),
-        Label("send", "0-1", "pp"),
-        Label("send", "0-1", "tp"),
-        Label("send", "2-3", "pp"),
+        *(Label("all_reduce", "9", "tp"), Label("send", None, "zz"), Label("send", "0-1", None)),
+        *(Label("send", "0-1", "pp"), Label("send", "0-1", "tp"), Label("send", "2-3", "pp")),
         Label("unknown"),
     ]
     assert number.tolist() == [5, 6, 0, 4, 3, 6, 1, 2, 3]

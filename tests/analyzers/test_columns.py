@@ -34,13 +34,7 @@ def test_where_values_begin_anew(values: list[int], expected: list[bool]) -> Non
     assert begins(np.array(values, np.int64)).tolist() == expected
 
 
-def test_a_span_is_from_its_start_for_its_duration() -> None:
-    batch = pa.RecordBatch.from_pydict({"start_ns": [5, 9], "dur_ns": [2, 0]})
-    starts, ends = row_spans(batch)
-    assert (starts.tolist(), ends.tolist()) == ([5, 9], [7, 9])
-
-
-def test_words_of_chunks_that_number_them_differently() -> None:
+def test_words_of_chunks_that_number_them_differently_and_of_plain_columns() -> None:
     """And a word that no row has, which the dictionary names nevertheless."""
     first = pa.DictionaryArray.from_arrays(pa.array([1, None], pa.int32()), ["unused", "b"])
     chunks = pa.chunked_array([first, pa.array(["a", "b"], WORDS)])
@@ -51,25 +45,25 @@ def test_words_of_chunks_that_number_them_differently() -> None:
     assert has_word(table, "category", "b").tolist() == [True, False, False, True]
     assert has_word(table, "category", "c", "a").tolist() == [False, False, True, False]
     assert matching_rows(table, "category", lambda word: word < "b").tolist() == [False, True, True, False]
-
-
-def test_a_batch_without_words_has_rows_of_none() -> None:
+    # A batch without words has rows of none.
     batch = pa.RecordBatch.from_arrays([pa.array([None, None], WORDS)], ["category"])
     numbers, words = word_codes(batch, "category")
     assert (numbers.tolist(), words) == ([0, 0], [None])
     assert has_word(batch, "category", "a").tolist() == [False, False]
-
-
-def test_plain_columns_have_words_too() -> None:
+    # Plain columns have words too.
     table = pa.table({"source": pa.chunked_array([["b", None], ["a", "b"]]), "row": [0, 1, 2, 3]})
     assert with_words(table, "source", ("b", ""))["row"].to_pylist() == [0, 1, 3]
     numbers, words = word_codes(table, "row")
     assert [words[n] for n in numbers] == [0, 1, 2, 3]
 
 
-def test_rows_with_values_in_all_of_the_columns() -> None:
+def test_rows_with_values_in_all_of_the_columns_and_their_spans() -> None:
     batch = pa.RecordBatch.from_pydict({"a": [1, None, 3, 4], "b": ["x", "y", None, "z"]})
     assert has_values(batch, "a").tolist() == [True, False, True, True]
     assert has_values(batch, "a", "b").tolist() == [True, False, False, True]
     assert has_values(batch).tolist() == [True] * 4
     assert with_values(pa.Table.from_batches([batch]), "a", "b")["a"].to_pylist() == [1, 4]
+    # A span is from its start for its duration.
+    batch = pa.RecordBatch.from_pydict({"start_ns": [5, 9], "dur_ns": [2, 0]})
+    starts, ends = row_spans(batch)
+    assert (starts.tolist(), ends.tolist()) == ([5, 9], [7, 9])

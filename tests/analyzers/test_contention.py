@@ -48,56 +48,40 @@ def whole(rows: Sequence[Row]) -> dict[int | None, Row]:
 
 def test_kernels_beside_communication_are_compared_with_the_mean_alone() -> None:
     own = measured(
-        kernel(0, 30),  # beside: 30 + 24
-        kernel(30, 54),
-        kernel(200, 220),  # alone: 20 and 16, mean 18
-        kernel(220, 236),
+        *(kernel(0, 30), kernel(30, 54)),  # beside: 30 + 24
+        *(kernel(200, 220), kernel(220, 236)),  # alone: 20 and 16, mean 18
         kernel(54, 60, name="copy"),  # never alone
         kernel(300, 309, name="norm"),  # never beside
         kernel(85, 125),  # 15 of 40 inside
-        compute(60, 70),  # of unknown grid
-        compute(400, 440),
+        *(compute(60, 70), compute(400, 440)),  # of unknown grid
     )
     # they overlap for 30 + 24 + 15, and take 94 - 3 * 18 longer
     assert own.value == pytest.approx(69 / (69 - 40))
     assert own.words == "left out: 1 overlapped kernels that never run alone"
     assert (own.provenance, own.status) == ("derived", "ok")
-
-
-def test_what_is_beside_for_a_nanosecond_is_not_alone() -> None:
-    own = measured(
-        kernel(0, 30),
-        kernel(90, 110),  # 10 of 20
-        kernel(99, 130),  # one of 31
-        kernel(100, 120),  # begins as communication ends: alone
-    )
+    own = measured(kernel(0, 30), kernel(200, 220), *(kernel(n, n + 9, name="only") for n in (30, 40, 50)))
+    assert own.left_out == {"overlapped kernels that never run alone": 3}
+    # Beside for 10 of 20 and for one of 31 ns is not alone; what begins as communication ends is.
+    own = measured(kernel(0, 30), kernel(90, 110), kernel(99, 130), kernel(100, 120))
     assert own.value == pytest.approx(41 / (41 - (81 - 60)))
 
 
 def test_kernels_that_are_beside_in_part_are_slowed_in_that_part() -> None:
-    """Of 100 of work, 20 beside do 10: the kernel ends after 110, and runs at half its speed beside."""
+    """Of 100 of work, 20 beside do 10: the kernel ends after 110, and runs at half its speed beside.
+
+    Those that take all of the 20 longer that they are beside, or more, stand still: no factor is enough.
+    """
     own, excess = values(a_talk(kernel(80, 190), kernel(300, 400)), METRIC)
     assert own.value == pytest.approx(2)
     assert (excess.value, excess.stat, excess.unit) == (pytest.approx(10e-9), "excess", "s")
-
-
-def test_kernels_that_stand_still_beside_communication_have_no_ratio() -> None:
-    """They take all of the 20 longer that they are beside, or more: no factor is large enough."""
     for end in (200, 210):
         own, excess = values(a_talk(kernel(80, end), kernel(300, 400)), METRIC)
         assert (own.value, own.status) == (None, "not_applicable")
         assert own.reason == "kernels take longer by as much as they overlap communication, or more"
         assert excess.value == pytest.approx((end - 180) * 1e-9)
-
-
-def test_the_excess_is_by_step() -> None:
+    # The excess is by step.
     rank = a_rank([comm(0, 100), kernel(0, 60), kernel(200, 220)], [window(0, 100), window(100, 1000)])
     assert values(rank, METRIC)[1].value == pytest.approx(40e-9 / 2)
-
-
-def test_kernels_left_out_are_counted_one_by_one() -> None:
-    own = measured(kernel(0, 30), kernel(200, 220), *(kernel(n, n + 9, name="only") for n in (30, 40, 50)))
-    assert own.left_out == {"overlapped kernels that never run alone": 3}
 
 
 def test_ranks_count_by_what_their_kernels_would_take() -> None:
@@ -110,22 +94,26 @@ def test_ranks_count_by_what_their_kernels_would_take() -> None:
     assert (run["reason"], run["provenance"]) == (None, "derived")
 
 
-def test_a_ratio_of_one_is_not_confounded() -> None:
-    assert (
-        measured(kernel(0, 30), kernel(200, 230)).value,
-        measured(kernel(0, 30), kernel(200, 230)).reason,
-    ) == (1, None)
+FIRST, KNOWN, UNKNOWN = kernel(0, 30), operator(1, "[[2]]"), operator(2, None)
+BESIDE, ALONE = kernel(0, 40, operator=1), kernel(200, 220)
 
 
-@pytest.mark.parametrize("side", ["grid_x", "grid_y", "grid_z"])
-def test_kernels_of_another_side_of_the_grid_are_others(side: str) -> None:
-    assert "alone" in reason(a_talk(kernel(0, 30), kernel(200, 220) | {side: 9}), METRIC)
-
-
-def test_kernels_that_run_one_way_only_tell_nothing() -> None:
-    assert "alone" in reason(a_talk(kernel(0, 30), kernel(30, 54)), METRIC)
-    assert "alone" in reason(a_talk(kernel(200, 230)), METRIC)
-    assert "no duration" in reason(a_talk(kernel(0, 30), kernel(200, 200)), METRIC)
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        *(([FIRST, ALONE | {side: 9}], "alone") for side in ("grid_x", "grid_y", "grid_z")),
+        # Kernels that run one way only tell nothing.
+        *(([FIRST, kernel(30, 54)], "alone"), ([kernel(200, 230)], "alone")),
+        ([FIRST, kernel(200, 200)], "no duration"),
+        ([kernel(0, 40, 64, 1, 1), kernel(200, 220, 1, 8, 8), kernel(40, 52, 8, 8, 1)], "alone"),
+        # Unknown shapes are not any shapes.
+        *(([KNOWN, UNKNOWN, BESIDE, ALONE | {"operator": 2}], "alone"), ([KNOWN, BESIDE, ALONE], "alone")),
+        # Ids count from 0 on, and calls of unknown id have negative ones.
+        *(([operator(n, "[[2]]"), BESIDE | {"operator": n}, ALONE], "alone") for n in (0, -1)),
+    ],
+)
+def test_kernels_that_are_not_the_same_are_not_compared(rows: list[Row], why: str) -> None:
+    assert why in reason(a_talk(*rows), METRIC)
 
 
 def test_one_number_of_blocks_in_two_grids_is_two_kernels() -> None:
@@ -134,75 +122,44 @@ def test_one_number_of_blocks_in_two_grids_is_two_kernels() -> None:
     Taken together they would be 52 beside over 2 · 15, 1.73.
     """
     flat, tall = (64, 1, 1), (1, 8, 8)
-    own = measured(
-        kernel(0, 40, *flat), kernel(200, 220, *flat), kernel(40, 52, *tall), kernel(220, 230, *tall)
-    )
-    assert own.value == pytest.approx(52 / 30)
-    crossed = [kernel(0, 40, *flat), kernel(200, 220, *tall), kernel(40, 52, 8, 8, 1)]
-    assert "alone" in reason(a_talk(*crossed), METRIC)
+    rows = [kernel(0, 40, *flat), kernel(200, 220, *flat), kernel(40, 52, *tall), kernel(220, 230, *tall)]
+    assert measured(*rows).value == pytest.approx(52 / 30)
 
 
 def test_one_grid_with_two_shapes_is_two_kernels() -> None:
     """Of one shape 40 beside and 20 alone, twice; of the other 90 alone only: with it the mean were 43."""
     small, large = "[[2,3],[3,4]]", "[[2,300],[300,4]]"
     operators = [operator(1, small), operator(2, large), operator(3, small), operator(4, small)]
-    kernels = [
-        kernel(0, 40, operator=1),
-        kernel(40, 80, operator=3),
-        kernel(200, 220, operator=4),
-        kernel(300, 390, operator=2),
-    ]
+    spans = ((0, 40, 1), (40, 80, 3), (200, 220, 4), (300, 390, 2))
+    kernels = [kernel(start, end, operator=number) for start, end, number in spans]
     assert measured(*operators, *kernels).value == pytest.approx(80 / 40)
     assert measured(*kernels).value == pytest.approx(80 / (2 * 55))  # nothing records shapes
-
-
-def test_unknown_shapes_are_not_any_shapes() -> None:
-    known, none = operator(1, "[[2]]"), operator(2, None)
-    kernels = [kernel(0, 40, operator=1), kernel(200, 220, operator=2)]
-    assert "alone" in reason(a_talk(known, none, *kernels), METRIC)
-    launched_by_nobody = [kernel(0, 40, operator=1), kernel(200, 220)]
-    assert "alone" in reason(a_talk(known, *launched_by_nobody), METRIC)
     unknown = [kernel(0, 40, operator=2), kernel(200, 220, operator=7), kernel(220, 230)]
-    assert measured(none, *unknown).value == pytest.approx(40 / 15)
-
-
-@pytest.mark.parametrize("number", [0, -1, 1])
-def test_a_kernel_that_no_operator_launched_has_no_operators_shapes(number: int) -> None:
-    """Ids count from 0 on, and calls of unknown id have negative ones."""
-    kernels = [kernel(0, 40, operator=number), kernel(200, 220)]
-    assert "alone" in reason(a_talk(operator(number, "[[2]]"), *kernels), METRIC)
+    assert measured(UNKNOWN, *unknown).value == pytest.approx(40 / 15)
 
 
 @pytest.mark.parametrize("blocks", [1 << 31, (1 << 32) + 8, (1 << 40) + 8, 1 << 62])
 def test_large_grids_of_two_names_stay_apart(blocks: int) -> None:
     """80 beside over 30 + 2 · 10; as one kernel they would be over 3 · 20."""
-    rows = [
-        kernel(0, 40, blocks, 1, 1),
-        kernel(200, 230, blocks, 1, 1),
-        kernel(40, 60, name="norm"),
-        kernel(60, 80, name="norm"),
-        kernel(230, 240, name="norm"),
-    ]
-    assert measured(*rows).value == pytest.approx(80 / 50)
+    rows = [kernel(0, 40, blocks, 1, 1), kernel(200, 230, blocks, 1, 1)]
+    norms = [kernel(start, end, name="norm") for start, end in ((40, 60), (60, 80), (230, 240))]
+    assert measured(*rows, *norms).value == pytest.approx(80 / 50)
     other = rows[1] | {"grid_x": blocks + 1}
-    assert measured(rows[0], other, *rows[2:]).value == pytest.approx(40 / 20)
+    assert measured(rows[0], other, *norms).value == pytest.approx(40 / 20)
 
 
 def test_a_ratio_below_one_is_called_confounded() -> None:
-    quicker = [kernel(0, 40), kernel(200, 250)]
+    quicker, same = [kernel(0, 40), kernel(200, 250)], [kernel(0, 30), kernel(200, 230)]
     own = measured(*quicker)
     assert own.value == pytest.approx(0.8)
     assert (own.reason or "").startswith("confounded: ")
+    assert (measured(*same).value, measured(*same).reason) == (1, None)
     slower = a_talk(kernel(0, 60), kernel(200, 220), rank=1)
     run = whole(rows_of(METRIC, a_talk(*quicker), slower))[None]
     assert (run["value"], run["reason"], run["better"]) == (pytest.approx(100 / 70), None, None)
-    rows = rows_of(METRIC, a_talk(*quicker), a_talk(kernel(0, 30), kernel(200, 230), rank=1))
-    said = {rank: row["reason"] for rank, row in whole(rows).items()}
-    assert {rank: (reason or "").startswith("confounded: ") for rank, reason in said.items()} == {
-        None: True,
-        0: True,
-        1: False,
-    }
+    rows = whole(rows_of(METRIC, a_talk(*quicker), a_talk(*same, rank=1)))
+    confounded = {rank: (row["reason"] or "").startswith("confounded: ") for rank, row in rows.items()}
+    assert confounded == {None: True, 0: True, 1: False}
 
 
 def slowed(factor: float, seed: int) -> Sequence[Row]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hand_made import a_rank, card, compute, reason, rows_of, window
+from helpers.hand_made import Evidence, a_rank, card, compute, of_run, reason, rows_of, told, window
 
 import cclbench
 from cclbench.analyzers.view.rank_view import RankView
@@ -34,11 +34,7 @@ def a_job(*lengths: int, rank: int = 0, of: Card | None = None) -> RankView:
 def test_a_step_costs_what_all_devices_do_while_the_slowest_rank_works() -> None:
     """The slowest rank's steps are 3 and 4 s long."""
     rows = rows_of("cost.step", a_job(3, 1), a_job(2, 4, rank=1))
-    assert [(row["step"], row["value"]) for row in rows] == [
-        (None, pytest.approx(3.5e-3)),
-        (0, pytest.approx(3e-3)),
-        (1, pytest.approx(4e-3)),
-    ]
+    assert told(rows) == pytest.approx({None: 3.5e-3, 0: 3e-3, 1: 4e-3})
     assert {(row["unit"], row["provenance"]) for row in rows} == {("USD", "derived")}
     of_token, *_ = rows_of("cost.token", a_job(3, 1), a_job(2, 4, rank=1))
     assert of_token["value"] == pytest.approx(3.5e-3 / 40)
@@ -63,12 +59,23 @@ def test_a_served_token_by_the_clients_rate(test_data: Path, tmp_path: Path) -> 
         "version: 2\nid: served\ndescription: a server\nworkload: {phase: serving}\n"
         "hardware: {count: 1, price_per_device_hour: 3.6}\nevidence: {traces: [{path: bench.json}]}\n"
     )
-    run = cclbench.run(
-        tmp_path / "served.yaml",
-        store=tmp_path / "store",
-        metrics=["cost.token", "serving.output_throughput"],
-    )
+    asked = ["cost.token", "serving.output_throughput"]
+    run = cclbench.run(tmp_path / "served.yaml", store=tmp_path / "store", metrics=asked)
     found = {row["metric"]: row for row in run.rows}
     rate = found["serving.output_throughput"]["value"]
     assert found["cost.token"]["value"] == pytest.approx(1e-3 / rate)
     assert (found["cost.token"]["status"], found["cost.token"]["provenance"]) == ("ok", "derived")
+
+
+def test_a_client_without_a_rate_says_why_it_has_no_cost() -> None:
+    ttft = {
+        "source": "serving",
+        "file": "a.json",
+        "benchmark": 0,
+        "unit": "s",
+        "figure": "ttft",
+        "value": 0.5,
+    }
+    (none,) = of_run("cost.token", Evidence(serving=[ttft]), card=priced())
+    assert (none.value, none.status) == (None, "not_applicable")
+    assert (none.reason or "").startswith("the file states none; it needs the duration")

@@ -48,27 +48,16 @@ def held(rank: RankView) -> dict[str, int]:
 
 
 def test_each_instant_goes_to_what_the_thread_of_the_steps_does_then() -> None:
+    node = "autograd::engine::evaluate_function: MmBackward0"
     rank = a_step(
-        host("annotation", 0, 1_000, NEXT),
-        op(900, 1_000, "aten::randint"),
-        op(1_020, 2_000),
-        host("op", 2_000, 2_100, "autograd::engine::evaluate_function: MmBackward0"),
-        op(2_060, 2_100, "aten::mul"),
-        call(2_100, 2_200),
-        transfer(2_150, 3_000),
-        op(3_400, 4_000, "aten::add_"),
-        host("python", 4_000, 5_000, "train.py(88): log"),
-        op(5_000, 6_000),
+        *(host("annotation", 0, 1_000, NEXT), op(900, 1_000, "aten::randint"), op(1_020, 2_000)),
+        *(op(2_000, 2_100, node), op(2_060, 2_100, "aten::mul")),
+        *(call(2_100, 2_200), transfer(2_150, 3_000), op(3_400, 4_000, "aten::add_")),
+        *(host("python", 4_000, 5_000, "train.py(88): log"), op(5_000, 6_000)),
         ends=10_000,
     )
-    assert held(rank) == {
-        "loader": 900,
-        "launch": 20,
-        "operators": 60,
-        "sync": 50 + 400,
-        "python": 1_000,
-        "unrecorded": 4_000,
-    }
+    expected = {"loader": 900, "launch": 20, "operators": 60, "sync": 50 + 400, "python": 1_000}
+    assert held(rank) == expected | {"unrecorded": 4_000}
 
 
 def test_a_rank_that_waits_for_a_collective_is_not_held_by_its_host() -> None:
@@ -76,15 +65,16 @@ def test_a_rank_that_waits_for_a_collective_is_not_held_by_its_host() -> None:
     rows = (op(0, 100), call(100, 130), transfer(120, 9_000))
     assert held(a_step(*rows, op(9_900, 10_000), ends=10_000)) == {"sync": 20 + 900}
     assert held(a_step(*rows, op(10_500, 10_600), ends=10_600)) == {"sync": 20 + 1_000, "unrecorded": 500}
+    # Without transfers waits cannot be told from the hosts own time.
+    rank = a_step(op(0, 100), call(100, 130), op(9_900, 10_000), ends=10_000)
+    assert "no transfers" in reason(rank, "time.idle_host_by")
 
 
-def test_a_loader_on_another_thread_holds_nobody() -> None:
+def test_a_loader_on_another_thread_holds_nobody_and_operators_named_like_one_compute() -> None:
     rows = [op(0, 1_000), host("python", 1_000, 2_000, "train.py(9): tokenise"), op(2_000, 3_000)]
     beside = host("annotation", 0, 3_000, NEXT, LOADS)
     assert held(a_step(*rows, beside, ends=3_000)) == {"python": 1_000}
-
-
-def test_operators_named_like_a_loader_compute() -> None:
+    # Operators named like a loader compute.
     rows = [op(0, 1_000, "mine::data_loading_decode"), op(1_030, 2_000)]
     assert held(a_step(*rows, ends=2_000)) == {"launch": 30}
 
@@ -109,11 +99,6 @@ def test_what_the_first_step_alone_takes_is_a_cold_start() -> None:
     # where other time is as long in a later step, something else holds the core now and then
     stalled = rank(60, op(17_000, 17_010, "aten::add"), op(23_100, 23_110, "aten::add"))
     assert "cold_start" not in held(stalled)
-
-
-def test_without_transfers_waits_cannot_be_told_from_the_hosts_own_time() -> None:
-    rank = a_step(op(0, 100), call(100, 130), op(9_900, 10_000), ends=10_000)
-    assert "no transfers" in reason(rank, "time.idle_host_by")
 
 
 def test_without_annotations_the_thread_that_computes_longest_counts() -> None:

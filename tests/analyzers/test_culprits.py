@@ -25,18 +25,14 @@ def steps(*rows: dict[str, Any], count: int = 4) -> RankView:
     """Steps of 300 µs: a kernel in 0 to 100, and one in 200 to 300, whose launch begins at 180."""
     events = list(rows)
     for step in range(count):
-        at, first = step * 300, 2 * step
-        events += [
-            compute(at * US, (at + 100) * US, correlation=first),
-            compute((at + 200) * US, (at + 300) * US, correlation=first + 1),
-        ]
-        events += [
-            host("launch", at - 10, at - 5, "cudaLaunchKernel", correlation=first),
-            host("launch", at + 180, at + 190, "cudaLaunchKernel", correlation=first + 1),
-        ]
-    return a_rank(
-        events, [window(step * 300 * US, (step + 1) * 300 * US, step=step) for step in range(count)]
-    )
+        for correlation, begin, start in ((2 * step, -10, 0), (2 * step + 1, 180, 200)):
+            at = 300 * step
+            call = (at + begin, at + begin + (5 if begin < 0 else 10))
+            events += [
+                compute((at + start) * US, (at + start + 100) * US, correlation=correlation),
+                host("launch", *call, "cudaLaunchKernel", correlation=correlation),
+            ]
+    return a_rank(events, [window(n * 300 * US, (n + 1) * 300 * US, step=n) for n in range(count)])
 
 
 def found(rank: RankView, *causes: str) -> Culprit:
@@ -50,26 +46,16 @@ def test_a_wait_is_named_by_operator_and_line_outside_of_libraries() -> None:
         host("python", 20, 170, "train.py(88): step"),
         host("python", 25, 160, "/usr/lib/python3.11/site-packages/torch/_tensor.py(9): item"),
         host("python", 26, 155, "nn.Module: Head_0"),
-        host("op", 30, 150, "aten::item"),
-        host("op", 31, 148, "aten::_local_scalar_dense"),
+        *(host("op", 30, 150, "aten::item"), host("op", 31, 148, "aten::_local_scalar_dense")),
         host("sync", 40, 110, "cudaStreamSynchronize"),
         host("sync", 250, 260, "cudaEventSynchronize"),
     )
     calls = found(rank, "sync")
     assert calls == Culprit(
-        name="cudaStreamSynchronize",
-        kind="sync",
-        rank=rank.rank,
-        operator="aten::_local_scalar_dense",
-        module="Head_0",
-        line="train.py:88",
-        count=1,
-        total_s=70e-6,
-        longest_s=70e-6,
-        share=1.0,
-        steps=1,
+        name="cudaStreamSynchronize", kind="sync", rank=rank.rank, operator="aten::_local_scalar_dense",
+        module="Head_0", line="train.py:88", count=1, total_s=70e-6, longest_s=70e-6, share=1.0, steps=1,
         of_steps=4,
-    )
+    )  # fmt: skip
     assert calls.culprit_sentence() == (
         "All of it: one cudaStreamSynchronize of 70.0 µs under aten::_local_scalar_dense at train.py:88,"
         " in 1 of 4 steps."
@@ -134,13 +120,8 @@ def test_steps_and_their_period(where: tuple[int, ...], when: str) -> None:
 
 def test_a_call_counts_in_the_step_in_which_it_ends() -> None:
     """One ends as the second step begins, and held the first one up; one began before it."""
-    calls = found(
-        steps(
-            host("sync", 240, 300, "cudaDeviceSynchronize"),
-            host("sync", 540, 710, "cudaDeviceSynchronize"),
-        ),
-        "sync",
-    )
+    waits = [host("sync", *span, "cudaDeviceSynchronize") for span in ((240, 300), (540, 710))]
+    calls = found(steps(*waits), "sync")
     assert (calls.steps, calls.since) == (1, None)
     assert calls.culprit_sentence().endswith("one cudaDeviceSynchronize of 170 µs, in 1 of 4 steps.")
 
@@ -202,9 +183,6 @@ def test_rows_of_a_thread_that_launches_nothing_hold_nothing() -> None:
     rank = steps(host("python", 100, 180, "queue.py(1): get", OTHER), count=1)
     assert HostCalls(rank).main_culprit(["python"]) is None
     assert HostCalls(rank).main_culprit(["unrecorded"]) is None
-
-
-def test_operators_of_a_thread_that_launches_nothing_hold_nothing() -> None:
     rank = steps(host("op", 130, 160, "aten::cat"), host("op", 101, 179, "aten::pin", OTHER), count=1)
     assert found(rank, "operators").name == "aten::cat"
 

@@ -42,6 +42,10 @@ def test_power_over_the_steps_of_one_device() -> None:
     assert told("energy.token", POWER, busy_steps(*STEPS), of=card(hardware__count=1)).value == (
         pytest.approx(3500e-9 / 40)
     )
+    # Over [10, 50) 200 W for 15 ns and 400 W for 25 ns.
+    rows = [sample("power", watts, at, at) for watts, at in ((100, 5), (200, 25), (200, 25), (400, 55))]
+    found = told("energy.step", rows, busy_steps(*STEPS))
+    assert (found.value, found.status) == (pytest.approx(6500e-9), "ok")
 
 
 def test_a_device_and_time_without_a_counter_make_it_partial() -> None:
@@ -60,11 +64,7 @@ def test_counted_energy_goes_before_power_and_is_spread_over_its_interval() -> N
     assert (found.value, found.status, found.provenance) == (pytest.approx(400e-9), "ok", "measured")
 
 
-def test_power_at_instants_holds_since_the_sample_before() -> None:
-    """Over [10, 50) 200 W for 15 ns and 400 W for 25 ns."""
-    rows = [sample("power", watts, at, at) for watts, at in ((100, 5), (200, 25), (200, 25), (400, 55))]
-    found = told("energy.step", rows, busy_steps(*STEPS))
-    assert (found.value, found.status) == (pytest.approx(6500e-9), "ok")
+BESIDE = sample("power", 1, 0, 60, device=1)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,7 @@ def test_power_at_instants_holds_since_the_sample_before() -> None:
         ),
         (POWER, [], "the run has no trace with steps"),
         (POWER, [busy_steps((70, 90))], "dcgm sampled at other times than the steps"),
-        (
-            [*POWER, sample("power", 1, 0, 60, device=1)],
-            [busy_steps(*STEPS)],
-            "counted 2 devices, and the run has 1",
-        ),
+        ([*POWER, BESIDE], [busy_steps(*STEPS)], "counted 2 devices, and the run has 1"),
     ],
 )
 def test_why_there_is_none(rows: Rows, ranks: list[RankView], says: str) -> None:

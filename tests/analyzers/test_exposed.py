@@ -7,27 +7,19 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from helpers.hand_made import collective
+import pytest
+from helpers.hand_made import collective, collectives_table
 
 from cclbench.analyzers.view.collectives import Label
 from cclbench.analyzers.view.exposed import Exposed, Shared, split_exposed
 from cclbench.ground.intervals import union
-from cclbench.ground.schema import COLLECTIVES
 
 
 def exposed(
     calls: list[dict[str, Any]], alone: list[tuple[int, int]], windows: list[tuple[int, int]]
 ) -> Exposed:
-    given = dict.fromkeys(COLLECTIVES.names)
-    told = [given | {"collective": n, "rank": 0, "library": "nccl"} | row for n, row in enumerate(calls)]
-    table = pa.Table.from_pylist(told, schema=COLLECTIVES)
     pieces, edges = (np.array(spans, np.int64).reshape(-1, 2).T for spans in (alone, windows))
-    return split_exposed(table, union(*pieces), *edges)
-
-
-def by_window(found: Exposed) -> dict[str, list[Fraction]]:
-    return {part: getattr(found, part).by_window() for part in ("wait", "transfer", "unmatched")}
+    return split_exposed(collectives_table(*calls), union(*pieces), *edges)
 
 
 # reduce waits 10-30 and transfers 30-60; gather lacks a rank, waits 40-50 at least and runs to 80; nobody
@@ -44,38 +36,42 @@ def test_waiting_transfer_and_what_nobody_knows_share_each_instant() -> None:
     found = exposed(CALLS, [(0, 100)], [(0, 100)])
     assert found.labels == [Label("all_gather"), Label("all_reduce"), Label("broadcast"), Label("unknown")]
     # 40-50 and 60-75 are two collectives' each, 50-60 three's.
+    third, half = Fraction(10, 3), Fraction(5, 2)
     assert found.wait.by_label() == [5, 20, 0, 0]
-    assert found.transfer.by_label() == [0, 10 + 5 + Fraction(10, 3), 0, 0]
-    assert found.unmatched.by_label() == [
-        Fraction(10, 3) + 5 + Fraction(5, 2) + 5,
-        0,
-        Fraction(10, 3) + 5,
-        Fraction(5, 2),
-    ]
+    assert found.transfer.by_label() == [0, 10 + 5 + third, 0, 0]
+    assert found.unmatched.by_label() == [third + 5 + half + 5, 0, third + 5, half]
     assert sum(found.by_label()) == 70
     assert found.any_matched
 
 
-def test_only_what_is_exposed_and_in_a_window_counts() -> None:
-    """Of 10-80 the windows hold 10-20, 25-45 and 60-90; 30-35 and 65-100 are not exposed."""
-    found = exposed(CALLS, [(0, 30), (35, 65)], [(0, 20), (25, 45), (60, 90)])
-    half = Fraction(5, 2)
-    assert by_window(found) == {
-        "wait": [10, 5 + half, 0],
-        "transfer": [0, 5 + half, 0],
-        "unmatched": [0, 0, half + half],
-    }
+HALF = Fraction(5, 2)
 
 
-def test_what_lies_before_the_first_window_is_in_none() -> None:
-    found = exposed([collective("all_reduce", 10, 60, wait_ns=30)], [(0, 100)], [(20, 30), (50, 55)])
-    assert by_window(found) == {"wait": [10, 0], "transfer": [0, 5], "unmatched": [0, 0]}
-
-
-def test_of_a_matched_collective_its_own_wait_counts() -> None:
-    """Whatever it waited for at least."""
-    found = exposed([collective("all_reduce", 10, 60, wait_ns=30, least_wait_ns=20)], [(0, 100)], [(0, 100)])
-    assert by_window(found) == {"wait": [30], "transfer": [20], "unmatched": [0]}
+@pytest.mark.parametrize(
+    ("calls", "alone", "windows", "expected"),
+    [
+        # Of 10-80 the windows hold 10-20, 25-45 and 60-90; 30-35 and 65-100 are not exposed.
+        (
+            *(CALLS, [(0, 30), (35, 65)], [(0, 20), (25, 45), (60, 90)]),
+            ([10, 5 + HALF, 0], [0, 5 + HALF, 0], [0, 0, HALF + HALF]),
+        ),
+        # What lies before the first window is in none.
+        (
+            *([collective("all_reduce", 10, 60, wait_ns=30)], [(0, 100)], [(20, 30), (50, 55)]),
+            ([10, 0], [0, 5], [0, 0]),
+        ),
+        # Of a matched collective its own wait counts, whatever it waited for at least.
+        (
+            *([collective("all_reduce", 10, 60, wait_ns=30, least_wait_ns=20)], [(0, 100)], [(0, 100)]),
+            ([30], [20], [0]),
+        ),
+    ],
+)
+def test_only_what_is_exposed_and_in_a_window_counts(
+    calls: list[Any], alone: list[Any], windows: list[Any], expected: tuple[list[Any], ...]
+) -> None:
+    found = exposed(calls, alone, windows)
+    assert tuple(own.by_window() for own in (found.wait, found.transfer, found.unmatched)) == expected
 
 
 def test_of_some_labels_alone() -> None:
@@ -92,13 +88,9 @@ def test_nothing_is_matched_without_exposed_waiting_or_transfer() -> None:
     assert exposed(CALLS, [(59, 100)], [(0, 100)]).any_matched  # transfer alone
     assert exposed(CALLS, [(0, 11)], [(0, 100)]).any_matched  # waiting alone
     hidden = exposed(CALLS, [], [(0, 100)])
-    assert not hidden.any_matched
-    assert hidden.by_label() == [0, 0, 0, 0]
-
-
-def test_without_collectives_there_is_nothing_to_share() -> None:
-    found = exposed([], [(0, 50)], [(0, 100)])
-    assert (found.labels, found.by_label(), found.any_matched) == ([], [], False)
+    assert (hidden.any_matched, hidden.by_label()) == (False, [0, 0, 0, 0])
+    none = exposed([], [(0, 50)], [(0, 100)])
+    assert (none.labels, none.by_label(), none.any_matched) == ([], [], False)
 
 
 def test_shares_are_exact_fractions() -> None:

@@ -37,11 +37,7 @@ def after_wait(rank: RankView) -> dict[str, int]:
     """ns that follow a wait in the gaps that it began, by what the host did then."""
     found = [value for value in values(rank, "time.idle_host_by") if (value.stat or "").startswith("then_")]
     assert {value.category for value in found} <= {"sync"}
-    return {
-        (value.stat or "").removeprefix("then_"): round((value.value or 0) / NS)
-        for value in found
-        if value.value
-    }
+    return {str(v.stat).removeprefix("then_"): round(v.value / NS) for v in found if v.value}
 
 
 def a_gap(*rows: dict[str, Any], begins: int = 100, launch: int = 180, ends: int = 200) -> RankView:
@@ -97,13 +93,6 @@ def test_what_drained_the_queue_is_a_mean_over_steps() -> None:
     assert steps == pytest.approx({1: 50 * NS, 2: 50 * NS})
 
 
-def test_what_other_threads_do_does_not_count() -> None:
-    assert held(a_gap(host("sync", 90, 180, "cudaStreamSynchronize", OTHER))) == {
-        "unrecorded": 80,
-        "launch": 20,
-    }
-
-
 def in_turns(*rows: dict[str, Any], begins: int = 100) -> RankView:
     """The main thread launches a kernel that ends at 100, the other the next one, which begins at 400."""
     forward, backward = compute(0, begins, correlation=1), compute(400, 450, correlation=2)
@@ -111,7 +100,17 @@ def in_turns(*rows: dict[str, Any], begins: int = 100) -> RankView:
     return a_rank([forward, backward, *calls, *rows], [window(0, 450)])
 
 
-def test_a_thread_that_takes_turns_is_held_by_the_waits_of_the_other() -> None:
+def test_what_other_threads_do_does_not_count_nor_a_thread_that_is_active_at_the_same_time() -> None:
+    assert held(a_gap(host("sync", 90, 180, "cudaStreamSynchronize", OTHER))) == {
+        "unrecorded": 80,
+        "launch": 20,
+    }
+    # As where a thread of its own copies checkpoints, and waits for them, while others launch.
+    rows = [host("sync", 70, 300, "cudaStreamSynchronize"), host("op", 60, 395, "aten::mm", OTHER)]
+    assert held(in_turns(*rows)) == {"operators": 280, "launch": 20}
+
+
+def test_a_thread_that_takes_turns_is_held_by_what_the_other_does() -> None:
     """The main thread reads the loss, works until 300, and the backward pass runs on another thread."""
     rows = [
         host("sync", 70, 102, "cudaStreamSynchronize"),
@@ -121,22 +120,13 @@ def test_a_thread_that_takes_turns_is_held_by_the_waits_of_the_other() -> None:
     rank = in_turns(*rows)
     assert held(rank) == {"sync": 300}
     assert after_wait(rank) == {"operators": 190 + 30, "launch": 20, "unrecorded": 8 + 50}
-
-
-def test_what_a_thread_does_before_it_hands_over_holds_the_one_that_goes_on() -> None:
-    """Calls of Python count while their thread was active last: backward() encloses what it waits for."""
+    # Calls of Python count while their thread was active last: backward() encloses what it waits for.
     rows = [
         host("op", 90, 150, "aten::mul"),
         host("python", 150, 600, "train.py(9): step"),
         host("op", 350, 360, "aten::mm", OTHER),
     ]
     assert held(in_turns(*rows)) == {"operators": 50 + 10, "python": 200, "unrecorded": 20, "launch": 20}
-
-
-def test_a_thread_that_is_active_at_the_same_time_does_not_hold_the_other() -> None:
-    """As where a thread of its own copies checkpoints, and waits for them, while others launch."""
-    rows = [host("sync", 70, 300, "cudaStreamSynchronize"), host("op", 60, 395, "aten::mm", OTHER)]
-    assert held(in_turns(*rows)) == {"operators": 280, "launch": 20}
 
 
 def test_a_gap_that_a_wait_began_is_the_wait_s_whatever_the_host_did_then() -> None:
@@ -160,16 +150,8 @@ def test_a_gap_that_a_wait_began_is_the_wait_s_whatever_the_host_did_then() -> N
 
 
 def copy(start: int, end: int, correlation: int, name: str, direction: str) -> dict[str, Any]:
-    return event(
-        "copy",
-        start,
-        end,
-        name=name,
-        side="device",
-        copy_direction=direction,
-        correlation=correlation,
-        device=0,
-    )
+    own = {"name": name, "copy_direction": direction, "correlation": correlation}
+    return event("copy", start, end, **own)
 
 
 @pytest.mark.parametrize(
@@ -200,10 +182,7 @@ def test_a_wait_for_what_was_launched_before_the_capture_is_no_sync() -> None:
         launched(950, 955, 1),
     ]
     assert held(a_rank(rows, [window(50, 1050)])) == {"capture": 940}
-
-
-def test_the_first_row_of_a_stream_that_begins_long_after_its_launch_waits_for_what_came_before() -> None:
-    """Its call returns at 115; 1 ms later at most a row begins for its launch's sake."""
+    # Its call returns at 115; 1 ms later at most a row begins for its launch's sake.
     rows = [
         compute(0, 100, correlation=1),
         launched(0, 5, 1),
@@ -222,7 +201,7 @@ def test_the_first_row_of_a_stream_that_begins_long_after_its_launch_waits_for_w
     }
 
 
-def test_a_first_call_that_loads_code_is_a_cold_start() -> None:
+def test_a_first_call_that_loads_code_is_a_cold_start_until_it_returns() -> None:
     """One launch of ten takes 5 ms, the first of its kernel; later ones of this do not."""
     rows, at = [compute(0, 10, correlation=0), launched(0, 5, 0)], 100
     for number in range(1, 10):
@@ -235,17 +214,18 @@ def test_a_first_call_that_loads_code_is_a_cold_start() -> None:
     assert found["cold_start"] == 5 * MS
     again = [row | {"name": "odd"} if row["kind"] == "kernel" else row for row in rows]
     assert "cold_start" not in held(a_rank(again, [window(0, at)]))
-
-
-def test_a_gap_whose_launch_came_before_is_all_launch() -> None:
-    rows = [
-        compute(0, 100, correlation=1),
-        compute(0, 150, correlation=2, track=8),
-        compute(200, 250, correlation=3, track=9),
-        *(launched(0, 5, number) for number in (1, 2)),
-        launched(120, 130, 3),
+    # The call of the last kernel begins while the one before runs, and returns 5 ms later.
+    rows, at = [], 0
+    for number in range(8):
+        rows += [launched(at, at + 5, number), compute(at + 10, at + 60, correlation=number)]
+        at += 100
+    rows += [
+        launched(at - 60, at + 5 * MS, 9),
+        compute(at + 5 * MS + 20, at + 5 * MS + 50, correlation=9) | {"name": "odd"},
     ]
-    assert held(a_rank(rows, [window(0, 250)])) == {"launch": 50}
+    rank = a_rank(rows, [window(at - 90, at + 5 * MS + 50)])
+    assert held(rank) == {"cold_start": 5 * MS + 40, "launch": 20}
+    assert main(rank, "time.idle_device") == 0
 
 
 @pytest.mark.parametrize(("ends", "waits"), [(99, True), (100 - 1_001, False), (101, True)])
@@ -255,12 +235,19 @@ def test_a_wait_returns_when_the_device_has_run_dry_as_far_as_clocks_agree(ends:
     assert ("sync" in held(rank)) == waits
 
 
-def test_a_copy_within_a_gap_is_a_launch() -> None:
+def test_a_copy_within_a_gap_and_a_launch_before_it_are_launch() -> None:
     rank = a_gap(host("launch", 120, 130, "cudaMemcpyAsync"), host("op", 95, 110, "aten::Memcpy"))
     assert held(rank) == {"operators": 10, "launch": 10 + 20, "unrecorded": 60}
-
-
-def test_a_call_that_begins_after_its_event_leaves_the_gap_to_what_went_before() -> None:
+    # A gap whose launch came before is all launch.
+    rows = [
+        compute(0, 100, correlation=1),
+        compute(0, 150, correlation=2, track=8),
+        compute(200, 250, correlation=3, track=9),
+        *(launched(0, 5, number) for number in (1, 2)),
+        launched(120, 130, 3),
+    ]
+    assert held(a_rank(rows, [window(0, 250)])) == {"launch": 50}
+    # A call that begins after its event leaves the gap to what went before.
     rank = a_gap(host("op", 150, 300, "aten::mm"), launch=210)
     assert held(rank) == {"operators": 50, "unrecorded": 50}
 
@@ -289,49 +276,23 @@ def test_each_thread_holds_up_gaps_of_its_own() -> None:
     }
 
 
+ALLOCATES = "cudaMalloc cudaFree cudaMallocAsync cuMemAlloc_v2 cudaHostAlloc cudaHostRegister"
+
+
 @pytest.mark.parametrize(
-    ("name", "kind", "expected"),
+    ("kind", "names", "expected"),
     [
-        ("cudaMalloc", "other", "allocation"),
-        ("cudaFree", "other", "allocation"),
-        ("cudaMallocAsync", "other", "allocation"),
-        ("cuMemAlloc_v2", "other", "allocation"),
-        ("cudaHostAlloc", "other", "allocation"),
-        ("cudaHostRegister", "other", "allocation"),
-        ("cuMemHostUnregister", "other", "allocation"),
-        ("hipHostRegister", "other", "allocation"),
-        ("hipFree", "other", "allocation"),
-        ("cuModuleLoadData", "other", "cold_start"),
-        ("hipModuleLoad", "other", "cold_start"),
-        ("my_cudaMalloc", "other", "unrecorded"),
-        ("cudaEventQuery", "other", "unrecorded"),
-        ("cudaMalloc", "op", "operators"),
-        ("DataLoader", "op", "loader"),
-        ("DataLoader", "annotation", "loader"),
-        ("DataLoader", "other", "unrecorded"),
-        ("forward", "annotation", "unrecorded"),
-        ("anything", "python", "python"),
-        ("anything", "sync", "sync"),
-        ("anything", "launch", "launch"),
+        ("other", f"{ALLOCATES} cuMemHostUnregister hipHostRegister hipFree", "allocation"),
+        ("other", "cuModuleLoadData hipModuleLoad", "cold_start"),
+        ("other", "my_cudaMalloc cudaEventQuery DataLoader", "unrecorded"),
+        *(("op", "cudaMalloc", "operators"), ("op", "DataLoader", "loader")),
+        *(("annotation", "DataLoader", "loader"), ("annotation", "forward", "unrecorded")),
+        *((kind, "anything", kind) for kind in ("python", "sync", "launch")),
     ],
 )
-def test_what_a_row_of_the_host_is(name: str, kind: str, expected: str) -> None:
-    found = held(a_gap(host(kind, 110, 150, name)))
-    assert found[expected] == {"unrecorded": 80, "launch": 60}.get(expected, 40)
-    on_device = held(a_gap(host(kind, 110, 150, name) | {"side": "device"}))
-    assert on_device == {"unrecorded": 80, "launch": 20}
-
-
-def test_a_launch_counts_from_the_return_of_a_call_that_loads_code() -> None:
-    """The call of the last kernel begins while the one before runs, and returns 5 ms later."""
-    rows, at = [], 0
-    for number in range(8):
-        rows += [launched(at, at + 5, number), compute(at + 10, at + 60, correlation=number)]
-        at += 100
-    rows += [
-        launched(at - 60, at + 5 * MS, 9),
-        compute(at + 5 * MS + 20, at + 5 * MS + 50, correlation=9) | {"name": "odd"},
-    ]
-    rank = a_rank(rows, [window(at - 90, at + 5 * MS + 50)])
-    assert held(rank) == {"cold_start": 5 * MS + 40, "launch": 20}
-    assert main(rank, "time.idle_device") == 0
+def test_what_a_row_of_the_host_is(kind: str, names: str, expected: str) -> None:
+    for name in names.split():
+        found = held(a_gap(host(kind, 110, 150, name)))
+        assert found[expected] == {"unrecorded": 80, "launch": 60}.get(expected, 40), name
+        on_device = held(a_gap(host(kind, 110, 150, name) | {"side": "device"}))
+        assert on_device == {"unrecorded": 80, "launch": 20}

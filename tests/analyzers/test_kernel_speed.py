@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
-from helpers.hand_made import a_rank, comm, compute, main, reason, rows_of, values, window
+from helpers.hand_made import a_rank, comm, compute, parts, reason, rows_of, run_parts, values, window
 
 from cclbench.analyzers.view.rank_view import RankView
 
@@ -15,13 +17,15 @@ def kernel(start: int, ns: int, name: str = "gemm", grid: int = 8) -> dict[str, 
     return compute(start, start + ns, name=name, grid_x=grid, grid_y=1, grid_z=1)
 
 
-def occurrences(
-    *durations: tuple[int, ...], more: dict[int, list[dict[str, Any]]] | None = None
-) -> list[RankView]:
-    """A rank of each tuple: kernels of those durations, 100 ns apart."""
+def occurrences(*durations: tuple[int, ...], more: Sequence[dict[str, Any]] = ()) -> list[RankView]:
+    """A rank of each tuple: kernels of those durations, 100 ns apart; of the last one more."""
+    last = len(durations) - 1
     return [
         a_rank(
-            [*(kernel(100 * n, ns, name=f"k{n}") for n, ns in enumerate(own)), *(more or {}).get(rank, [])],
+            [
+                *(kernel(100 * n, ns, name=f"k{n}") for n, ns in enumerate(own)),
+                *(more if rank == last else ()),
+            ],
             [window(0, 1000)],
             rank=rank,
         )
@@ -29,48 +33,45 @@ def occurrences(
     ]
 
 
-def by_rank(*views: RankView) -> dict[str, float]:
-    rows = rows_of("balance.kernel_speed", *views)
-    return {row["category"]: row["value"] for row in rows if row["category"] is not None}
+def by_rank(*views: RankView) -> dict[str, float | None]:
+    found = run_parts("balance.kernel_speed", *views)
+    return {about: speed for about, speed in found.items() if isinstance(about, str)}
 
 
 def test_a_rank_is_compared_with_the_median_rank() -> None:
     ranks = occurrences((10, 40), (10, 40), (15, 60))
     assert by_rank(*ranks) == pytest.approx({"0": 1, "1": 1, "2": 1.5})
     assert rows_of("balance.kernel_speed", *ranks)[0]["value"] == pytest.approx(1.5)
-
-
-def test_kernels_count_by_their_time_and_number() -> None:
-    # Medians are 10 and 40: rank 2 runs the short one twice, in 20 each: (20 + 20 + 40) / (10 + 10 + 40).
-    ranks = occurrences((10, 40), (10, 40), (20, 40), more={2: [kernel(500, 20, "k0")]})
+    # Kernels count by their time and number: medians are 10 and 40, and rank 2 runs the short one twice, in
+    # 20 each: (20 + 20 + 40) / (10 + 10 + 40).
+    ranks = occurrences((10, 40), (10, 40), (20, 40), more=[kernel(500, 20, "k0")])
     assert by_rank(*ranks)["2"] == pytest.approx(80 / 60)
 
 
 def test_more_work_is_no_slower_device() -> None:
     more = [kernel(500, 300, "more"), kernel(850, 30, "k0", grid=99), comm(900, 990, name="k1")]
-    ranks = occurrences((10, 40), (10, 40), (10, 40), more={2: more})
+    ranks = occurrences((10, 40), (10, 40), (10, 40), more=more)
     assert by_rank(*ranks)["2"] == 1
     row = rows_of("balance.kernel_speed", *ranks)[0]
     assert (row["status"], row["coverage"]) == ("partial", pytest.approx(6 / 8))
     assert row["coverage_time"] == pytest.approx(150 / (150 + 330))
+    # Kernels without duration are not compared.
+    ranks = occurrences((10, 40), (10, 40), more=[kernel(500, 0, "none")])
+    assert by_rank(*ranks) == {"0": 1, "1": 1}
+    assert rows_of("balance.kernel_speed", *ranks)[0]["status"] == "ok"
 
 
 def test_the_64_kernels_of_most_time_are_compared() -> None:
     """63 take as long on both ranks; of two shorter ones the 64th is compared, the 65th is not."""
-    alike = [100] * 63
     ranks = [
         a_rank(
-            [kernel(200 * n, ns, name=f"k{n:02}") for n, ns in enumerate(own)], [window(0, 20_000)], rank=rank
+            [kernel(200 * n, ns, name=f"k{n:02}") for n, ns in enumerate((*own, *[100] * 63))],
+            [window(0, 20_000)],
+            rank=rank,
         )
-        for rank, own in enumerate(((10, 80, *alike), (70, 90, *alike)))
+        for rank, own in enumerate(((10, 80), (70, 90)))
     ]
     assert by_rank(*ranks) == pytest.approx({"0": 6380 / 6385, "1": 6390 / 6385})
-
-
-def test_kernels_without_duration_are_not_compared() -> None:
-    ranks = occurrences((10, 40), (10, 40), more={1: [kernel(500, 0, "none")]})
-    assert by_rank(*ranks) == {"0": 1, "1": 1}
-    assert rows_of("balance.kernel_speed", *ranks)[0]["status"] == "ok"
 
 
 def test_a_kernel_of_unknown_grid_is_not_one_of_a_known_grid() -> None:
@@ -89,12 +90,6 @@ def test_each_side_of_the_grid_tells_kernels_apart(axis: str) -> None:
     assert rows_of("balance.kernel_speed", one, other)[0]["reason"] == "no kernel runs on all ranks"
 
 
-def test_communication_alone_is_no_compute_kernel() -> None:
-    rows = [comm(100 * n, 100 * n + 10) for n in range(9)]
-    rank = a_rank(rows, [window(100 * n, 100 * n + 100, n) for n in range(9)])
-    assert reason(rank, "compute.drift") == "no compute kernel begins in the window"
-
-
 def test_one_rank_is_compared_with_nobody() -> None:
     (row,) = rows_of("balance.kernel_speed", *occurrences((10, 40)))
     assert row["status"] == "not_applicable"
@@ -102,89 +97,63 @@ def test_one_rank_is_compared_with_nobody() -> None:
     assert rows_of("balance.kernel_speed", *apart)[0]["reason"] == "no kernel runs on all ranks"
 
 
-def over_time(*durations: int) -> RankView:
-    """A window of 100 ns for each duration, with one kernel of it."""
-    rows = [kernel(100 * n, ns) for n, ns in enumerate(durations)]
-    return a_rank(rows, [window(100 * n, 100 * n + 100, n) for n in range(len(durations))])
-
-
-def longer(rank: RankView) -> float | None:
-    (found,) = [value for value in values(rank, "compute.drift") if value.stat == "later_longer"]
-    return found.value
-
-
-def test_a_device_that_slows_down() -> None:
-    rank = over_time(10, 11, 12, 20, 20, 20, 13, 14, 15)
-    assert main(rank, "compute.drift") == pytest.approx((13 + 14 + 15) / (10 + 11 + 12))
-    assert longer(rank) == 1
-
-
-def test_a_device_that_does_not() -> None:
-    rank = over_time(10, 12, 11, 10, 10, 10, 11, 10, 12)
-    assert main(rank, "compute.drift") == 1
-    # Of nine pairs 11 > 10, 12 > 10, 12 > 11 and three ties, each half a pair.
-    assert longer(rank) == pytest.approx((3 + 3 / 2) / 9)
-
-
-def test_other_kernels_later_are_no_drift() -> None:
-    durations = [10] * 9
-    rows = [kernel(100 * n, ns) for n, ns in enumerate(durations)]
-    rows += [kernel(100 * n + 50, 40, "other") for n in range(6, 9)]
-    rank = a_rank(rows, [window(100 * n, 100 * n + 100, n) for n in range(9)])
-    assert main(rank, "compute.drift") == 1
-
-
-def test_a_third_is_rounded_down() -> None:
-    """Of eleven windows the first three and the last three."""
-    rank = over_time(10, 10, 10, 99, 99, 99, 99, 99, 20, 20, 20)
-    assert main(rank, "compute.drift") == 2
-
-
-def nine_windows(*kernels: tuple[int, int, str]) -> RankView:
-    """Nine windows of 100 ns; of each kernel its window, duration and name."""
-    place = [0] * 9
+def windows_of(*kernels: tuple[int, int, str], count: int = 9, rank: int = 0) -> RankView:
+    """So many windows of 100 ns; of each kernel its window, duration and name."""
+    place = [0] * count
     rows = []
     for number, ns, name in kernels:
         rows.append(kernel(100 * number + place[number], ns, name))
         place[number] += ns
-    return a_rank(rows, [window(100 * n, 100 * n + 100, n) for n in range(9)])
+    return a_rank(rows, [window(100 * n, 100 * n + 100, n) for n in range(count)], rank=rank)
 
 
-def test_what_runs_early_alone_or_late_alone_is_in_no_window_compared() -> None:
-    common = [(n, 10, "gemm") for n in range(9)]
-    early = [(0, 30, "early"), (1, 30, "early"), (2, 60, "early")]
-    late = [(6, 30, "late"), (7, 30, "late"), (8, 60, "late")]
-    rank = nine_windows(*common, *early, *late)
-    assert (main(rank, "compute.drift"), longer(rank)) == (1, 0.5)
-    assert reason(nine_windows(*early, *late), "compute.drift") == (
+def over_time(*durations: int) -> list[tuple[int, int, str]]:
+    """A kernel of each duration in a window of its own."""
+    return [(n, ns, "gemm") for n, ns in enumerate(durations)]
+
+
+ALIKE = over_time(*[10] * 9)
+EARLY = [(0, 30, "early"), (1, 30, "early"), (2, 60, "early")]
+LATE = [(6, 30, "late"), (7, 30, "late"), (8, 60, "late")]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "drift", "longer"),
+    [
+        (over_time(10, 11, 12, 20, 20, 20, 13, 14, 15), (13 + 14 + 15) / (10 + 11 + 12), 1),
+        # Of nine pairs 11 > 10, 12 > 10, 12 > 11 and three ties, each half a pair.
+        (over_time(10, 12, 11, 10, 10, 10, 11, 10, 12), 1, (3 + 3 / 2) / 9),
+        # Other kernels later are no drift, nor what runs early alone or late alone.
+        ([*ALIKE, *((n, 40, "other") for n in range(6, 9))], 1, 1 / 2),
+        ([*ALIKE, *EARLY, *LATE], 1, 1 / 2),
+        # A third is rounded down: of eleven windows the first three and the last three.
+        (over_time(10, 10, 10, 99, 99, 99, 99, 99, 20, 20, 20), 2, 1),
+        # A window without kernels is in no pair: early 10 and 20 ns, a mean of 15; late 12 and 30.
+        ([(0, 10, "gemm"), (2, 20, "gemm"), (6, 12, "gemm"), (8, 30, "gemm")], 42 / 30, 3 / 4),
+        # Kernels count by how often they run late: early a of 10 and b of 30 ns, late a twice 20, b once 30:
+        # 70 for what took 50.  Late windows: 20 for 10 and 50 for 40; all four pairs are longer.
+        ([(0, 10, "a"), (1, 30, "b"), (7, 20, "a"), (8, 20, "a"), (8, 30, "b")], 70 / 50, 1),
+    ],
+)
+def test_a_device_that_slows_down_or_does_not(
+    kernels: list[tuple[int, int, str]], drift: float, longer: float
+) -> None:
+    rank = windows_of(*kernels, count=11 if len(kernels) == 11 else 9)
+    assert parts(rank, "compute.drift") == pytest.approx({None: drift, "later_longer": longer})
+    assert values(rank, "compute.drift")[0].status == "ok"
+
+
+def test_why_there_is_no_drift() -> None:
+    assert "fewer than 9 windows" in reason(windows_of(*ALIKE[:8], count=8), "compute.drift")
+    assert reason(windows_of(*EARLY, *LATE), "compute.drift") == (
         "no kernel runs in both the first and the last third of the windows"
     )
-
-
-def test_a_window_without_kernels_is_in_no_pair() -> None:
-    """Early 10 and 20 ns, a mean of 15; late 12 and 30: of four pairs three are longer."""
-    rank = nine_windows(*((n, ns, "gemm") for n, ns in ((0, 10), (2, 20), (6, 12), (8, 30))))
-    assert main(rank, "compute.drift") == pytest.approx(42 / 30)
-    assert longer(rank) == 3 / 4
-
-
-def test_kernels_count_by_how_often_they_run_late() -> None:
-    """Early a of 10 and b of 30 ns; late a twice 20, b once 30: 70 for what took 50."""
-    rank = nine_windows((0, 10, "a"), (1, 30, "b"), (7, 20, "a"), (8, 20, "a"), (8, 30, "b"))
-    assert main(rank, "compute.drift") == pytest.approx(70 / 50)
-    # Late windows: 20 for 10 and 50 for 40; early ones as their own mean: all four pairs are longer.
-    assert longer(rank) == 1
+    talk = [comm(100 * n, 100 * n + 10) for n in range(9)]
+    rank = a_rank(talk, [window(100 * n, 100 * n + 100, n) for n in range(9)])
+    assert reason(rank, "compute.drift") == "no compute kernel begins in the window"
 
 
 def test_drifts_of_ranks_count_by_what_their_kernels_would_have_taken() -> None:
-    views = [
-        nine_windows(*((n, own[n // 3], "gemm") for n in range(9))) for own in ((10, 10, 20), (30, 30, 30))
-    ]
-    for rank, view in enumerate(views):
-        view.rank = rank
-    run, *_ = (row for row in rows_of("compute.drift", *views) if row["rank"] is None)
-    assert run["value"] == pytest.approx((60 + 90) / (30 + 90))
-
-
-def test_few_windows_show_no_drift() -> None:
-    assert "fewer than 9 windows" in reason(over_time(*[10] * 8), "compute.drift")
+    thirds = ((10, 10, 20), (30, 30, 30))
+    views = [windows_of(*over_time(*np.repeat(own, 3).tolist()), rank=n) for n, own in enumerate(thirds)]
+    assert run_parts("compute.drift", *views)[None] == pytest.approx((60 + 90) / (30 + 90))

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from helpers.hand_made import a_rank, collective, compute, event, rows_of, window
+from helpers.hand_made import a_rank, collective, comm, compute, in_ns, rows_of, run_parts, window
 
 from cclbench.analyzers.view.arrivals import arrivals_of
 from cclbench.analyzers.view.late_cause import LateCause, RankWork, late_cause
@@ -36,7 +37,7 @@ def job(*steps: list[Call], spans: int = 1000, residual: float = 0.0, **work: An
     ranks = sorted({rank for calls in steps for _, group, _, _ in calls for rank in group})
     rows: dict[int, list[dict[str, Any]]] = {rank: [] for rank in ranks}
     kernels: dict[int, list[dict[str, Any]]] = {rank: [] for rank in ranks}
-    instance = 0
+    instances = count()
     for number, calls in enumerate(steps):
         begin = spans * number
         for rank in ranks:
@@ -44,24 +45,13 @@ def job(*steps: list[Call], spans: int = 1000, residual: float = 0.0, **work: An
             made = work.get(f"r{rank}")
             kernels[rank] += made(begin) if made else [compute(begin, begin + first)]
         for kind, group, dimension, arrivals in calls:
-            latest = max(arrivals.values())
+            latest, instance = max(arrivals.values()), next(instances)
+            alike = {"instance": instance, "step": number, "dimension": dimension, "group_size": len(group)}
+            alike["group"] = ",".join(map(str, group))
             for rank in group:
-                at = begin + arrivals[rank]
-                rows[rank].append(
-                    collective(
-                        kind if isinstance(kind, str) else kind[rank],
-                        at,
-                        begin + latest + 10,
-                        instance=instance,
-                        arrival_ns=at,
-                        wait_ns=latest - arrivals[rank],
-                        step=number,
-                        group=",".join(map(str, group)),
-                        group_size=len(group),
-                        dimension=dimension,
-                    )
-                )
-            instance += 1
+                at, own = begin + arrivals[rank], kind if isinstance(kind, str) else kind[rank]
+                times = {"arrival_ns": at, "wait_ns": latest - arrivals[rank]}
+                rows[rank].append(collective(own, at, begin + latest + 10, **times, **alike))
     windows = [window(spans * number, spans * (number + 1), number) for number in range(len(steps))]
     return [
         a_rank(kernels[rank], windows, rows[rank], rank=rank, clock_residual_ns=residual) for rank in ranks
@@ -87,27 +77,30 @@ def test_lateness_is_after_the_median_of_the_others() -> None:
     assert found.latest_mask.tolist() == [[False] * 2, [False] * 2, [False] * 2, [True, False]]
 
 
-def test_lateness_is_exact_at_instants_since_the_epoch() -> None:
-    """A float of such an instant is a multiple of 256 ns; a lateness is rounded to ns, 71 − 31/2 to even."""
-    found = late_of(job(together(0, 0, 0), together(0, 31, 71), spans=1_760_000_000_000_000_123))
-    assert found.late_ns.tolist() == [[0, 0], [0, 0], [0, 56]]
+@pytest.mark.parametrize(
+    ("steps", "options", "late"),
+    [
+        # A float of such an instant is a multiple of 256 ns; a lateness is rounded to ns, 71 − 31/2 to even.
+        ([(0, 0, 0), (0, 31, 71)], {"spans": 1_760_000_000_000_000_123}, [[0, 0], [0, 0], [0, 56]]),
+        ([(0, 0, 40)], {"residual": 40.0}, [[0], [0], [0]]),
+        ([(0, 0, 40)], {"residual": 39.0}, [[0], [0], [40]]),
+    ],
+    ids=["exact since the epoch", "within the clocks' residual", "beyond it"],
+)
+def test_lateness_counts_to_a_nanosecond(
+    steps: list[tuple[int, ...]], options: dict[str, Any], late: list[list[int]]
+) -> None:
+    residual = options.pop("residual", 0.0)
+    assert late_of(job(*(together(*one) for one in steps), **options), residual).late_ns.tolist() == late
 
 
 def test_lateness_and_waits_are_unions_not_sums() -> None:
     """Two all-reduces that overlap: late from 100 to 140, and from 120 to 150: 50 ns, not 70."""
-    calls = [
-        ("all_reduce", (0, 1), None, {0: 100, 1: 140}),
-        ("all_reduce", (0, 1), None, {0: 120, 1: 150}),
-    ]
+    calls = [("all_reduce", (0, 1), None, {0: at, 1: last}) for at, last in ((100, 140), (120, 150))]
     found = late_of(job(calls))
     assert found.late_ns.tolist() == [[0], [50]]
     # the median arrivals are 120 and 135: from there to 140 and 150
     assert found.waited_ns.tolist() == [[30], [0]]
-
-
-def test_a_lateness_within_the_clocks_residual_is_none() -> None:
-    assert late_of(job(together(0, 0, 40)), residual=40.0).late_ns.tolist() == [[0], [0], [0]]
-    assert late_of(job(together(0, 0, 40)), residual=39.0).late_ns.tolist() == [[0], [0], [40]]
 
 
 def test_whom_other_communication_holds_up_is_not_late_itself() -> None:
@@ -120,11 +113,7 @@ def test_whom_other_communication_holds_up_is_not_late_itself() -> None:
     ]
 
     def work(until: int) -> Any:
-        def made(begin: int) -> list[dict[str, Any]]:
-            first = event("kernel", begin + until, begin + 410)
-            return [compute(begin, begin + until), first | {"category": "communication"}]
-
-        return made
+        return lambda begin: [compute(begin, begin + until), comm(begin + until, begin + 410)]
 
     found = late_of(job(*[calls] * 3, r0=work(100), r1=work(400)))
     late = dict(zip(found.ranks, found.late_ns.mean(axis=1).tolist(), strict=True))
@@ -153,18 +142,17 @@ def test_stages_of_a_pipeline_are_never_compared() -> None:
     assert rows[0]["reason"].startswith("no rank stands out")
 
 
-def test_sends_and_receives_of_a_ring_are_no_pipeline() -> None:
+def test_sends_and_receives_of_a_ring_are_no_pipeline_and_those_alone_compare_nobody() -> None:
     ring = [(kind, group, "cp", arrivals) for kind, group, _, arrivals in STAGES[:2]]
     found = late_of(job(*[[*ring, *STAGES[2:]]] * 8))
     assert found.across == 0
     assert found.late_ns[2:].min() > 0
-
-
-def test_only_sends_and_receives_or_only_across_stages_compare_nobody() -> None:
-    (row,) = rows_of("balance.straggler_rank", *job(STAGES[:2]))
-    assert "one side waits by design" in row["reason"]
-    (row,) = rows_of("balance.straggler_rank", *job([*STAGES[:2], STAGES[4]]))
-    assert "span pipeline stages, whose arrivals differ by design" in row["reason"]
+    for calls, why in (
+        (STAGES[:2], "one side waits by design"),
+        ([*STAGES[:2], STAGES[4]], "span pipeline stages, whose arrivals differ by design"),
+    ):
+        (row,) = rows_of("balance.straggler_rank", *job(calls))
+        assert why in row["reason"]
 
 
 def stats_of(ranks: list[RankView]) -> tuple[dict[str, Any], dict[str, tuple[str, float]]]:
@@ -184,34 +172,27 @@ def test_a_rank_that_is_late_in_each_step_is_named_with_its_cause() -> None:
 
 def test_a_late_collective_counts_once_a_step_however_many_there_are() -> None:
     """24 collectives of two steps, rank 1 last in all: by collectives 2⁻²⁴, by steps chance."""
-    calls = [
-        ("all_reduce", (0, 1, 2), None, {0: 30 * n, 1: 30 * n + 20, 2: 30 * n}) for n in range(1, 13)
-    ]  # fmt: skip
+    calls = [("all_reduce", (0, 1, 2), None, {0: at, 1: at + 20, 2: at}) for at in range(30, 390, 30)]
     row, stats = stats_of(job(calls, calls))
     assert row["reason"].startswith("no rank stands out: rank 1 is late by ")
     assert "which chance explains" in row["reason"]
     assert stats["p_value"][1] > 0.1
-
-
-def test_a_lateness_of_a_hundredth_of_a_step_names_nobody() -> None:
+    # Nor does a lateness of a hundredth of a step name anybody.
     (row, _), (longer, _) = (stats_of(job(*[together(0, 0, own, 0)] * 12)) for own in (10, 11))
     assert row["reason"].endswith("no more than 1 % of a step")
     assert longer["reason"].startswith("rank 2 is late by 11.0 ns")
 
 
-def test_the_straggler_delay_is_a_share_of_the_step_however_many_ranks_wait() -> None:
+def test_the_delay_of_many_that_wait_and_the_wait_that_a_last_rank_alone_causes() -> None:
     """63 of 64 ranks wait from 100 to 600 of 1,000 ns."""
     row, *_ = rows_of("balance.straggler_delay", *job(together(*[0] * 63, 500)))
     assert row["value"] == pytest.approx(63 / 64 * 0.5)
-
-
-def test_the_wait_that_a_last_rank_alone_causes() -> None:
-    rows = rows_of("balance.caused_wait", *job(together(0, 10, 30), together(0, 5, 25)))
-    assert rows[0]["value"] == pytest.approx(20 * NS)
-    assert {row["category"]: row["value"] for row in rows[1:]} == pytest.approx(
-        {"0": 0, "1": 0, "2": 20 * NS}
+    ranks = job(together(0, 10, 30), together(0, 5, 25))
+    assert in_ns(run_parts("balance.caused_wait", *ranks)) == pytest.approx(
+        {None: 20, "0": 0, "1": 0, "2": 20}
     )
-    assert (rows[0]["reason"], rows[0]["unit"]) == ("2 instances in 2 steps", "s")
+    row, *_ = rows_of("balance.caused_wait", *ranks)
+    assert (row["reason"], row["unit"]) == ("2 instances in 2 steps", "s")
 
 
 def drawn(law: str, ranks: int, steps: int, random: np.random.Generator) -> Float:
@@ -251,20 +232,22 @@ def test_of_equal_ranks_hardly_any_is_named(law: str) -> None:
     assert named <= 0.02 * 20 * len(sizes)
 
 
+def found_late(work: Float) -> int | None:
+    """The rank that chance does not explain."""
+    p = chance_of_lateness(behind(work))
+    return int(p.argmin()) if p.min() * len(work) < 0.01 else None
+
+
 def test_a_rank_that_is_late_by_more_than_others_vary_is_found() -> None:
-    """By four standard deviations, in 12 steps of 8 ranks, each time."""
+    """By four standard deviations, in 12 steps of 8 ranks, each time; by 20 in every tenth step of 60."""
     random = np.random.default_rng(21)
     for _ in range(20):
         work = random.normal(size=(8, 12))
         work[3] += 4
-        p = chance_of_lateness(behind(work))
-        assert (int(p.argmin()), p[3] * 8 < 0.01) == (3, True)
-
-
-def test_a_rank_that_is_late_in_every_tenth_step_only_is_found() -> None:
+        assert found_late(work) == 3
     work = np.random.default_rng(22).normal(size=(8, 60))
     work[5, 4::10] += 20
-    assert chance_of_lateness(behind(work))[5] * 8 < 0.01
+    assert found_late(work) == 5
 
 
 def alike(rho: float, size: tuple[int, int], seed: int) -> Float:
@@ -278,16 +261,13 @@ def test_a_rank_that_stands_apart_is_found_in_few_steps(since: int) -> None:
     for seed in range(20):
         work = alike(0.6, (8, 7 + since), seed)
         work[2, since:] += 30
-        p = chance_of_lateness(behind(work))
-        assert (int(p.argmin()), p[2] * 8 < 0.01) == (2, True)
+        assert found_late(work) == 2
 
 
 def test_steps_that_are_alike_make_no_rank_stand_apart() -> None:
     """Of equal ranks whose work is alike from step to step few are named, in few steps as in many."""
     for size in ((4, 5), (8, 6), (8, 12)):
-        named = sum(
-            chance_of_lateness(behind(alike(0.6, size, seed))).min() * size[0] < 0.01 for seed in range(200)
-        )
+        named = sum(found_late(alike(0.6, size, seed)) is not None for seed in range(200))
         assert named <= 10, size
 
 
@@ -295,28 +275,17 @@ def test_steps_that_are_alike_make_no_rank_stand_apart() -> None:
 def test_few_steps_are_never_enough(ranks: int, steps: int) -> None:
     """The latest in all of them: twice ranks^(1 − steps) is not below 0.01, or nearly."""
     late = np.zeros((ranks, steps))
+    assert chance_of_lateness(late).tolist() == [1.0] * ranks
+    assert chance_of_lateness(late[:1] + 1).tolist() == [1.0]  # one rank alone
     late[0] = 1e6
     assert chance_of_lateness(late)[0] * ranks >= min(1.0, 2 * float(ranks) ** (1 - steps)) * (1 - 1e-9)
     assert chance_of_lateness(late)[0] * ranks > 0.01
 
 
-def test_nobody_late_is_chance_and_so_is_one_rank_alone() -> None:
-    assert chance_of_lateness(np.zeros((4, 10))).tolist() == [1.0] * 4
-    assert chance_of_lateness(np.ones((1, 10))).tolist() == [1.0]
-
-
 def verdict(late: Float) -> StragglerVerdict:
-    ranks, steps = late.shape
-    found = Lateness(
-        ranks=tuple(range(ranks)),
-        steps=tuple(range(100, 100 + steps)),
-        role=np.zeros(ranks, np.int64),
-        late_ns=late,
-        waited_ns=late,
-        spent_ns=np.stack([late, 0 * late, 0 * late, 0 * late]),
-        across=0,
-    )
-    return late_rank(found, 100.0)
+    ranks, steps = (tuple(range(length)) for length in late.shape)
+    spent, role = np.stack([late, 0 * late, 0 * late, 0 * late]), np.zeros(len(ranks), np.int64)
+    return late_rank(Lateness(ranks, tuple(100 + n for n in steps), role, late, late, spent, 0), 100.0)
 
 
 def test_how_often_and_when_a_rank_is_late() -> None:
@@ -382,12 +351,9 @@ def test_why_a_rank_is_late(mine: RankWork, excess: str, *, experts: bool, cause
 @pytest.mark.parametrize(
     ("excess", "on_host", "loading", "cause"),
     [
-        ("idle", False, 30.0, "loader"),
-        ("idle", False, 10.0, "launch"),
-        ("idle", True, 10.0, "host"),
+        *(("idle", False, 30.0, "loader"), ("idle", False, 10.0, "launch"), ("idle", True, 10.0, "host")),
         # the operators of a CPU that loads are the loader's
-        ("compute", True, 30.0, "loader"),
-        ("compute", False, 30.0, "compute"),
+        *(("compute", True, 30.0, "loader"), ("compute", False, 30.0, "compute")),
     ],
 )
 def test_a_slow_loader_computes_no_longer(excess: str, *, on_host: bool, loading: float, cause: str) -> None:

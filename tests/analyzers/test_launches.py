@@ -35,48 +35,30 @@ def listed(calls: LaunchCalls) -> list[tuple[int, ...]]:
 
 
 def test_of_calls_of_one_correlation_the_earliest_launched_and_of_those_the_longest() -> None:
-    rows = [
-        call(50, 60, 9),
-        call(10, 12, 3, thread=4),
-        call(70, 80, None),
-        call(20, 25, 9, thread=2),
-        call(20, 29, 9, thread=3),
-        call(20, 24, 9),
-        call(5, 6, -1),
-    ]
+    rows = [call(50, 60, 9), call(10, 12, 3, thread=4), call(70, 80, None), call(20, 25, 9, thread=2)]
+    rows += [call(20, 29, 9, thread=3), call(20, 24, 9), call(5, 6, -1)]
     calls = launch_calls(a_rank(rows).tables)
     assert listed(calls) == [(-1, 5, 6, 1), (3, 10, 12, 4), (9, 20, 29, 3)]
     assert len(calls) == 3
     assert listed(calls.take_calls(np.array([2, 0]))) == [(9, 20, 29, 3), (-1, 5, 6, 1)]
 
 
-def test_a_rank_without_launches_has_no_calls() -> None:
-    calls = launch_calls(a_rank([call(0, 1, None)]).tables)
-    assert len(calls) == 0
-    assert calls.indices_of(np.array([0, 5])).tolist() == [-1, -1]
-
-
 def test_the_call_of_a_correlation() -> None:
     calls = launch_calls(a_rank([call(0, 1, 4), call(0, 1, 8)]).tables)
     absent = np.iinfo(np.int64).min
     assert calls.indices_of(np.array([3, 4, 5, 8, 9, absent])).tolist() == [-1, 0, -1, 1, -1, -1]
-
-
-def test_a_row_without_a_correlation_is_that_of_no_call() -> None:
     batch = pa.RecordBatch.from_pydict({"correlation": pa.array([4, None], pa.int64())})
-    calls = launch_calls(a_rank([call(0, 1, 4)]).tables)
     assert calls.indices_of(correlations_of(batch)).tolist() == [0, -1]
+    # A rank without launches has no calls.
+    none = launch_calls(a_rank([call(0, 1, None)]).tables)
+    assert (len(none), none.indices_of(np.array([0, 5])).tolist()) == (0, [-1, -1])
 
 
 def test_device_events_are_on_streams_in_order_of_track_and_device() -> None:
     rows = [
-        compute(0, 10, track=9, device=1, correlation=5),
-        event("memset", 3, 4, track=9, device=0),
-        event("copy", 12, 15, track=2, device=None),
-        event("sync", 0, 99),
-        event("op", 0, 99),
-        comm(20, 21, track=9, device=1, correlation=6),
-        compute(30, 31, track=2, device=3),
+        *(compute(0, 10, track=9, device=1, correlation=5), event("memset", 3, 4, track=9, device=0)),
+        *(event("copy", 12, 15, track=2, device=None), event("sync", 0, 99), event("op", 0, 99)),
+        *(comm(20, 21, track=9, device=1, correlation=6), compute(30, 31, track=2, device=3)),
     ]
     found = device_events(a_rank(rows).tables)
     assert list(found.streams) == [(2, None), (2, 3), (9, 0), (9, 1)]
@@ -85,21 +67,12 @@ def test_device_events_are_on_streams_in_order_of_track_and_device() -> None:
     absent = np.iinfo(np.int64).min
     assert found.correlations.tolist() == [5, absent, absent, 6, absent]
     some = found.take_events(found.starts > 3)
-    columns = (some.starts, some.ends, some.stream, some.correlations)
-    assert [column.tolist() for column in columns] == [
-        [12, 20, 30],
-        [15, 21, 31],
-        [0, 3, 1],
-        [absent, 6, absent],
-    ]
+    assert (some.starts.tolist(), some.ends.tolist()) == ([12, 20, 30], [15, 21, 31])
+    assert (some.stream.tolist(), some.correlations.tolist()) == ([0, 3, 1], [absent, 6, absent])
     assert some.streams == found.streams
-
-
-def test_streams_are_numbered_in_order_of_track_and_device() -> None:
     batch = pa.RecordBatch.from_pydict({"device": pa.array([1, 0, None, 1, 1], pa.int16())})
     numbers, streams = stream_numbers(np.array([9, 7, 9, 7, 9]), devices_of(batch))
-    assert numbers.tolist() == [3, 0, 2, 1, 3]
-    assert streams == [(7, 0), (7, 1), (9, None), (9, 1)]
+    assert (numbers.tolist(), streams) == ([3, 0, 2, 1, 3], [(7, 0), (7, 1), (9, None), (9, 1)])
 
 
 def test_a_stream_is_free_from_the_latest_end_before_on() -> None:
@@ -113,39 +86,28 @@ def test_a_stream_is_free_from_the_latest_end_before_on() -> None:
 
 def a_step() -> Any:
     """Call 1 takes 10 ns and launches 4 + 6 ns, call 2 takes 9 and launches 8, 6 before the window."""
-    rows = [
-        call(0, 10, 1),
-        call(10, 19, 2),
-        call(30, 31, 3),
-        compute(70, 76, correlation=1),
-        compute(55, 59, correlation=1),
-        compute(20, 26, correlation=2),
-        compute(60, 62, correlation=2),
-        compute(80, 87, correlation=77),
-        compute(90, 95),
-        event("copy", 50, 99, correlation=3),
-    ]
-    return a_rank(rows, [window(50, 100)])
+    told = [(70, 76, 1), (55, 59, 1), (20, 26, 2), (60, 62, 2), (80, 87, 77), (90, 95, None)]
+    kernels = [compute(start, end, correlation=number) for start, end, number in told]
+    calls = [call(0, 10, 1), call(10, 19, 2), call(30, 31, 3)]
+    return a_rank([*calls, *kernels, event("copy", 50, 99, correlation=3)], [window(50, 100)])
 
 
 def test_kernels_by_their_calls() -> None:
-    found = launched_kernels(a_step())
+    rank = a_step()
+    found = launched_kernels(rank)
     assert listed(found.calls) == [(1, 0, 10, 1), (2, 10, 19, 1)]
     assert (found.first.tolist(), found.kernel_ns.tolist()) == ([55, 20], [10, 8])
     # Call 1 takes exactly as long as its kernels.
     assert found.longer_than_kernels.tolist() == [False, True]
     assert found.coverage == Coverage(3, 5, 4 + 6 + 2, 4 + 6 + 2 + 7 + 5)
     assert found.left_out == {"kernels without a launch": 2}
-
-
-def test_the_call_of_each_kernel_of_the_trace() -> None:
-    rank = a_step()
-    found = [
+    # Of each kernel of the trace.
+    told = [
         (start, at)
         for batch, call in kernels_with_calls(rank, rank.launch_calls, "name")
         for start, at, _ in zip(batch["start_ns"].to_pylist(), call.tolist(), batch["name"], strict=True)
     ]
-    assert found == [(70, 0), (55, 0), (20, 1), (60, 1), (80, -1), (90, -1)]
+    assert told == [(70, 0), (55, 0), (20, 1), (60, 1), (80, -1), (90, -1)]
 
 
 def test_kernels_in_the_window_without_any_call_are_unknown() -> None:

@@ -79,18 +79,16 @@ def test_what_each_step_leaves_by_hand() -> None:
     """Seven step ends: 512 B at the first one, 512 B more at each: 6 · 512 B in 6 steps."""
     growth = growth_by_site(recording(7, every, STEADY, within=3))
     assert growth == [SiteGrowth(LEAK, first=512, last=7 * 512, bytes_per_step=512, leaks=True)]
+    # A leak of varying sizes beside steps of varying length is one.
+    sizes = np.random.default_rng(1).integers(256, 4096, 40).tolist()
+    grows: Plan = lambda step: {name: sizes[name] for name in range(step + 1)}  # noqa: E731
+    varies: Plan = lambda step: {100 + step: sizes[step] << 10}  # noqa: E731
+    assert leaking(30, grows, varies) == [LEAK]
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 5])
 def test_a_leak_in_every_few_steps_is_one(period: int) -> None:
     assert leaking(24, lambda step: every(step, period), STEADY, within=2) == [LEAK]
-
-
-def test_a_leak_of_varying_sizes_beside_steps_of_varying_length_is_one() -> None:
-    sizes = np.random.default_rng(1).integers(256, 4096, 40).tolist()
-    grows: Plan = lambda step: {name: sizes[name] for name in range(step + 1)}  # noqa: E731
-    varies: Plan = lambda step: {100 + step: sizes[step] << 10}  # noqa: E731
-    assert leaking(30, grows, varies) == [LEAK]
 
 
 INNOCENT: dict[str, Plan] = {
@@ -115,13 +113,11 @@ def test_what_is_no_leak(name: str) -> None:
     assert leaking(24, INNOCENT[name], STEADY, within=2) == []
 
 
-def test_too_few_steps_are_listed_and_not_judged() -> None:
+def test_too_few_steps_are_listed_and_not_judged_and_without_marks_of_steps_nothing_is_known() -> None:
     growth = growth_by_site(recording(5, every))
     assert growth == [SiteGrowth(LEAK, first=512, last=5 * 512, bytes_per_step=512, leaks=False)]
     assert growth_by_site(recording(1, every)) is None
-
-
-def test_without_marks_of_steps_nothing_is_known() -> None:
+    # Without marks of steps nothing is known.
     (history,) = histories([event("alloc", 1, 10, time_ns=5)], [])
     assert history.step_ends is None
     assert growth_by_site(history) is None

@@ -19,69 +19,55 @@ from cclbench.ground.errors import InputError, UsageError
 
 MODULES = ("Net_0/Block_0", "Net_0/Block_1", "Net_0/Head_0")
 PHASES = ("forward", "backward", "optimizer", RECOMPUTED)
+
 # begin, end, bytes, module, phase.  The first block allocates 100 B that it saves, 50 B that it frees at
 # once, and its output; the second one 200 B and its output.  Their backward passes begin at 8 and 11.
 ROWS = [
-    (1, 13, 100, 0, 0),
-    (2, 3, 50, 0, 0),
-    (4, 12, 10, 0, 0),
-    (5, 10, 200, 1, 0),
-    (6, 9, 20, 1, 0),
-    (7, 14, 1, 2, 1),
-    (8, 14, 5, 1, 1),
-    (11, 14, 7, 0, 1),
+    *((1, 13, 100, 0, 0), (2, 3, 50, 0, 0), (4, 12, 10, 0, 0), (5, 10, 200, 1, 0), (6, 9, 20, 1, 0)),
+    *((7, 14, 1, 2, 1), (8, 14, 5, 1, 1), (11, 14, 7, 0, 1)),
 ]
 
 
 def account(rows: list[tuple[int, ...]] = ROWS, moments: int = 14) -> MemoryAccount:
     begin, end, size, module, phase = np.array(rows, np.int64).T
-    sites = (None, *(f"line {number}" for number in range(len(rows))))
+    sites, number = (None, *(f"line {n}" for n in range(len(rows)))), np.arange(len(rows))
     calls = Calls(MODULES, module, PHASES, phase)
-    number = np.arange(len(rows))
-    return MemoryAccount.of_blocks(
-        Owners(sites, moments, number + 1, size, number, begin, end, released=end, calls=calls)
-    )
+    owners = Owners(sites, moments, number + 1, size, number, begin, end, released=end, calls=calls)
+    return MemoryAccount.of_blocks(owners)
 
 
 def test_a_checkpointed_module_frees_what_it_saves_and_allocates_it_again() -> None:
     recorded = account()
     assert recorded.owners.allocated().max() == 100 + 10 + 200 + 20 + 1 + 5
     new, calls = with_checkpoints(recorded, "Block")
-    assert calls == 2
     held = new.owners.allocated()
-    assert held[2 * 4] == 100 + 10
-    assert held[2 * 5] == 10 + 200
-    assert held[2 * 7] == 10 + 20 + 1
-    assert held[2 * 8 - 1] == 10 + 20 + 1 + 200
-    assert held.max() == held[2 * 8] == 10 + 20 + 1 + 200 + 5
-    # The first block held 150 B when it ran, and holds them when it runs again.
-    assert held[2 * 11 - 1] == 10 + 1 + 5 + 150
-    assert held[2 * 11] == 10 + 1 + 5 + 100 + 7
-    assert held[-1] == 1 + 5 + 7
+    assert calls == 2
+    expected = {
+        2 * 4: 100 + 10,
+        2 * 5: 10 + 200,
+        2 * 7: 10 + 20 + 1,
+        2 * 8 - 1: 10 + 20 + 1 + 200,
+        2 * 8: 10 + 20 + 1 + 200 + 5,
+        # The first block held 150 B when it ran, and holds them when it runs again.
+        2 * 11 - 1: 10 + 1 + 5 + 150,
+        2 * 11: 10 + 1 + 5 + 100 + 7,
+        len(held) - 1: 1 + 5 + 7,
+    }
+    assert {moment: held[moment] for moment in expected} == expected
+    assert held.max() == held[2 * 8]
     assert new.by_category(2 * 11 - 1)["workspace"] == 50
-
-
-def test_one_module_by_its_path() -> None:
-    new, calls = with_checkpoints(account(), "Net_0/Block_1")
-    assert calls == 1
-    assert new.owners.allocated()[2 * 7] == 100 + 10 + 20 + 1
+    # One module by its path.
+    new, calls = with_checkpoints(recorded, "Net_0/Block_1")
+    assert (calls, new.owners.allocated()[2 * 7]) == (1, 100 + 10 + 20 + 1)
 
 
 def test_calls_before_a_common_backward_pass_are_apart() -> None:
     """Two micro-batches: the second call is first in the backward pass, and frees its own block."""
-    rows = [
-        (1, 9, 100, 0, 0),
-        (2, 9, 1, 0, 0),
-        (3, 8, 5, 2, 0),
-        (4, 7, 100, 0, 0),
-        (5, 7, 1, 0, 0),
-        (6, 10, 3, 2, 1),
-    ]
+    rows = [(1, 9, 100, 0, 0), (2, 9, 1, 0, 0), (3, 8, 5, 2, 0)]
+    rows += [(4, 7, 100, 0, 0), (5, 7, 1, 0, 0), (6, 10, 3, 2, 1)]
     new, calls = with_checkpoints(account(rows, 10), "Block")
-    assert calls == 2
     held = new.owners.allocated()
-    assert held[2 * 6] == 1 + 5 + 1 + 3
-    assert held[2 * 9 - 1] == 1 + 3 + 100
+    assert (calls, held[2 * 6], held[2 * 9 - 1]) == (2, 1 + 5 + 1 + 3, 1 + 3 + 100)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,11 @@ def test_each_call_site_has_its_own_peak() -> None:
     assert levels.peak_moment.tolist() == [0, 3, 2, 4]
     assert levels.at(7).tolist() == [20, 30, 30, 0]
     assert levels.over(np.array([0, 4])).tolist() == [[70, 70], [0, 130], [0, 30], [0, 5]]
+    # No blocks have no levels.
+    none = np.zeros(0, np.int64)
+    owners = Owners((None,), 3, none, none, none, none, none, none)
+    levels = group_levels(owners, block_groups(owners, "call_site"))
+    assert (levels.peak.tolist(), levels.at(1).tolist()) == ([0], [0])
 
 
 def test_levels_are_those_of_a_cumulative_sum() -> None:
@@ -58,10 +63,3 @@ def test_all_groupings_hold_all_bytes() -> None:
     for grouping in GROUPINGS:
         levels = group_levels(told.owners, block_groups(told.owners, grouping))
         assert levels.over(moments).sum(axis=0).tolist() == told.allocated.tolist()
-
-
-def test_no_blocks_have_no_levels() -> None:
-    none = np.zeros(0, np.int64)
-    owners = Owners((None,), 3, none, none, none, none, none, none)
-    levels = group_levels(owners, block_groups(owners, "call_site"))
-    assert (levels.peak.tolist(), levels.at(1).tolist()) == ([0], [0])

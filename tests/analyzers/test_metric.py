@@ -37,9 +37,15 @@ KINDS = {
 }
 
 
-def test_coverage_counts_rows_and_their_time() -> None:
+def test_coverage_counts_rows_and_their_time_and_a_number_is_partial_by_it() -> None:
     used, durations = np.array([True, False, True]), np.array([5, 7, 11])
     assert Coverage.of_rows(used, durations) == Coverage(2, 3, 16, 23)
+    # A number is partial by its coverage and what is no number stays so.
+    assert Value(value=1.0, coverage=Coverage(1, 2)).status == "partial"
+    assert Value(value=1.0, coverage=Coverage(2, 2), status="partial").status == "ok"
+    assert Value(value=1.0, status="partial").status == "partial"
+    assert no_value("cut", coverage=Coverage(2, 2)).status == "not_applicable"
+    assert Value(value=None, status="failed", coverage=Coverage(1, 2)).status == "failed"
 
 
 @pytest.mark.parametrize(
@@ -76,22 +82,12 @@ def test_a_coverage_is_a_share_of_rows_and_of_time(
     assert (coverage.is_complete, coverage.by_count, coverage.by_time) == (whole, by_count, by_time)
 
 
-def test_a_number_is_partial_by_its_coverage_and_what_is_no_number_stays_so() -> None:
-    assert Value(value=1.0, coverage=Coverage(1, 2)).status == "partial"
-    assert Value(value=1.0, coverage=Coverage(2, 2), status="partial").status == "ok"
-    assert Value(value=1.0, status="partial").status == "partial"
-    assert no_value("cut", coverage=Coverage(2, 2)).status == "not_applicable"
-    assert Value(value=None, status="failed", coverage=Coverage(1, 2)).status == "failed"
-
-
-def test_words_are_the_reason_and_what_is_left_out() -> None:
+def test_words_are_the_reason_and_what_is_left_out_which_adds_up() -> None:
     left_out = {"of unknown bytes": 3, "in groups of one": 0, "cut": 1}
     assert Value(value=1.0, left_out=left_out).words == "left out: 3 of unknown bytes, 1 cut"
     assert Value(value=1.0, reason="rough", left_out={"cut": 2}).words == "rough; left out: 2 cut"
     assert Value(value=1.0, left_out={"cut": 0}).words is None
-
-
-def test_what_values_leave_out_and_rest_on_adds_up() -> None:
+    # What values leave out and rest on adds up.
     values = [
         Value(value=1.0, left_out={"a": 1, "b": 2}, coverage=Coverage(1, 2)),
         Value(value=1.0, left_out={"b": 5}),
@@ -112,23 +108,15 @@ def test_a_mean_over_ranks_weighs_each_by_its_weight() -> None:
     (whole,) = mean_over_ranks(of_ranks(Value(value=0.0), Value(value=4.0)))
     assert whole.value == 2
     assert not [*mean_over_ranks(of_ranks(Value(value=2.0, weight=0)))]
-
-
-def test_the_largest_of_the_ranks_may_be_zero_or_less() -> None:
+    # The largest of the ranks may be zero or less.
     assert [v.value for v in max_over_ranks(of_ranks(Value(value=0.0), Value(value=-2.0)))] == [0]
     assert [v.value for v in max_over_ranks(of_ranks(Value(value=-3.0), Value(value=-2.0)))] == [-2]
 
 
 def test_ranks_are_combined_by_what_their_values_are_about_steps_aside() -> None:
     about = {"group": "0-1", "collective": "send", "category": "dp", "stat": "max"}
-    first = Value(
-        value=1.0,
-        reason="rough",
-        provenance="derived",
-        unit="1",
-        left_out={"cut": 1},
-        coverage=Coverage(1, 2),
-    )
+    told = {"value": 1.0, "reason": "rough", "provenance": "derived", "unit": "1"}
+    first = Value(**told, left_out={"cut": 1}, coverage=Coverage(1, 2))
     second = Value(value=3.0, reason="late", left_out={"cut": 2}, coverage=Coverage(3, 3))
     ranks = {
         1: [second, Value(value=7.0, **about), Value(value=99.0, step=1), no_value("cut", stat="p95")],
@@ -141,60 +129,41 @@ def test_ranks_are_combined_by_what_their_values_are_about_steps_aside() -> None
     assert (part.value, part.key) == (6, (None, "0-1", "send", "dp", "max"))
 
 
-def test_a_metric_says_what_it_rests_on() -> None:
-    said = {
-        name: (
-            METRICS.get(name).rests_on_groups,
-            METRICS.get(name).is_replayed,
-            METRICS.get(name).limits,
-        )
-        for name in ("comm.busbw", "comm.wait", "balance.straggler_slowdown", "time.idle")
-    }
-    assert said == {
-        "comm.busbw": (True, False, INFERRED),
-        "comm.wait": (True, False, INFERRED),
-        "balance.straggler_slowdown": (True, True, INFERRED),
-        "time.idle": (False, False, None),
-    }
+@pytest.mark.parametrize(
+    ("name", "on_groups", "replayed"),
+    [
+        *(("comm.busbw", True, False), ("comm.wait", True, False)),
+        *(("balance.straggler_slowdown", True, True), ("time.idle", False, False)),
+    ],
+)
+def test_a_metric_says_what_it_rests_on(name: str, *, on_groups: bool, replayed: bool) -> None:
+    one = METRICS.get(name)
+    assert (one.rests_on_groups, one.is_replayed) == (on_groups, replayed)
+    assert one.limits == (INFERRED if on_groups else None)
 
 
 def test_a_metric_says_how_ranks_are_combined_and_what_else_asks_for_it() -> None:
     assert METRICS.get("memory.growth").combined == "Maximum over ranks."
     assert METRICS.get("comm.nic_bytes").combined == "A metric of the run: ranks are not combined."
     assert METRICS.get("comm.volume").topic == "comm"
-    assert METRICS.get("comm.volume").aliases == (
-        "collective_vol_allgather_gb",
-        "collective_vol_allreduce_gb",
-        "collective_vol_alltoall_gb",
-        "collective_vol_reducescatter_gb",
-        "collective_vol_total_gb",
-    )
+    kinds = ("allgather", "allreduce", "alltoall", "reducescatter", "total")
+    assert METRICS.get("comm.volume").aliases == tuple(f"collective_vol_{kind}_gb" for kind in kinds)
 
 
 def test_what_a_metric_does_not_say_is_the_plain_case(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry[described.Metric]("metric", home="cclbench.ground.units", group="none")
     monkeypatch.setattr(registry, "_loaded", True)
     monkeypatch.setattr(described, "METRICS", registry)
-    metric("mine.ranks", definition="d", formula="f", unit="s")(lambda _: Value(value=1.0))
-    run_metric("mine.run", definition="d", formula="f", unit="s", inputs=["card"], not_applicable="none")(
-        lambda _: Value(value=1.0)
-    )
+    own = {"definition": "d", "formula": "f", "unit": "s"}
+    metric("mine.ranks", **own)(lambda _: Value(value=1.0))
+    run_metric("mine.run", **own, inputs=["card"], not_applicable="none")(lambda _: Value(value=1.0))
     of_ranks, of_run = registry.get("mine.ranks"), registry.get("mine.run")
-    assert (of_ranks.version, of_ranks.better, of_ranks.rank_rows, of_ranks.inputs) == (
-        1,
-        None,
-        True,
-        ("events", "steps"),
-    )
-    assert (of_ranks.not_applicable, of_ranks.combine) == (
-        "the rank has no work in the window",
-        mean_over_ranks,
-    )
-    assert of_ranks.per_rank is not None
-    assert of_ranks.per_run is None
-    assert (of_run.version, of_run.better, of_run.rank_rows, of_run.inputs) == (1, None, False, ("card",))
-    assert of_run.per_rank is None
-    assert of_run.per_run is not None
+    plain = [(one.version, one.better, one.rank_rows, one.inputs) for one in (of_ranks, of_run)]
+    assert plain == [(1, None, True, ("events", "steps")), (1, None, False, ("card",))]
+    assert of_ranks.not_applicable == "the rank has no work in the window"
+    assert of_ranks.combine is mean_over_ranks
+    asked = [(one.per_rank is None, one.per_run is None) for one in (of_ranks, of_run)]
+    assert asked == [(False, True), (True, False)]
     assert registry.origin("mine.ranks") == __name__
 
 
@@ -209,25 +178,17 @@ def test_an_alias_stands_for_a_metric_or_its_part_of_the_kinds_in_its_name(name:
 
 def test_parts_of_metrics_come_beside_other_metrics_in_order_of_names() -> None:
     found = resolve_metrics(["time.step", "collective_vol_all*", "mfu", "balance.straggler_*"])
+    stragglers = [f"balance.straggler_{part}" for part in ("delay", "rank", "slowdown")]
     assert [(one.name, alias and alias.collectives) for one, alias in found] == [
-        ("balance.straggler_delay", None),
-        ("balance.straggler_rank", None),
-        ("balance.straggler_slowdown", None),
-        ("comm.volume", ("all_gather",)),
-        ("comm.volume", ("all_reduce",)),
-        ("comm.volume", ("all_to_all",)),
-        ("compute.mfu", None),
-        ("time.step", None),
+        *((name, None) for name in stragglers),
+        *(("comm.volume", (kind,)) for kind in ("all_gather", "all_reduce", "all_to_all")),
+        *(("compute.mfu", None), ("time.step", None)),
     ]
     assert resolve_metrics(["collective_vol_*"])[0][1] is None
     assert Alias("comm.volume").collectives == ()
-
-
-def test_a_word_of_the_field_asks_for_all_metrics_that_it_may_mean() -> None:
-    assert [one.name for one, _ in resolve_metrics(["Bubble"])] == [
-        "overlap.bubble_ideal",
-        "overlap.pipeline_bubble",
-    ]
-    assert [one.name for one, _ in resolve_metrics(["hfu", "mfu"])] == ["compute.hfu", "compute.mfu"]
+    # A word of the field asks for all metrics that it may mean.
+    bubbles, both = (resolve_metrics(asked) for asked in (["Bubble"], ["hfu", "mfu"]))
+    assert [one.name for one, _ in bubbles] == ["overlap.bubble_ideal", "overlap.pipeline_bubble"]
+    assert [one.name for one, _ in both] == ["compute.hfu", "compute.mfu"]
     with pytest.raises(UsageError, match="or occupancy"):
         resolve_metrics(["ocupancy"])

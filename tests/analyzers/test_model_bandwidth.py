@@ -39,45 +39,47 @@ SERVED: dict[str, Any] = {
 
 def a_decode(*names: str, **changes: Any) -> RankView:
     """A rank with an iteration of each name, 100 ns long, in which a device could read 100,000 bytes."""
-    rows = [
-        row
-        for number, name in enumerate(names)
-        for begin in [100 * number]
-        for row in (
+    rows = []
+    for number, name in enumerate(names):
+        begin = 100 * number
+        rows += [
             event("annotation", begin, begin + 40, name=name, side="host"),
             launch(begin + 1, number + 1),
-            compute(begin + 50, begin + 60, correlation=number + 1, step=number),
-        )
-    ]
+        ]
+        rows.append(compute(begin + 50, begin + 60, correlation=number + 1, step=number))
     windows = [window(50 + 100 * n, 150 + 100 * n, n) for n in range(len(names))]
     return a_rank(rows, windows, card=card(**SERVED | changes), hbm_bytes_per_s=HBM)
 
 
-def test_weights_and_cache_by_the_names_of_iterations_and_the_card() -> None:
-    """Six requests of 6 + 4 / 2 tokens in one iteration, 100 tokens in another; a prefill does not count."""
-    prefill = "execute_context_2(512)_generation_0(0)"
-    rank = a_decode(DECODE, prefill, DETAILED)
-    read = (2000 + 6 * 8 * 20) + (2000 + 100 * 20)
-    assert main(rank, "memory.mbu") == pytest.approx(read / 200_000)
+PREFILL = "execute_context_2(512)_generation_0(0)"
+SPLIT = {"parallelism": {"tp": 2}}
+
+
+@pytest.mark.parametrize(
+    ("names", "changes", "read"),
+    [
+        # Six requests of 6 + 4 / 2 tokens in one iteration, 100 tokens in another; a prefill does not count.
+        ((DECODE, PREFILL, DETAILED), {}, ((2000 + 6 * 8 * 20) + (2000 + 100 * 20)) / 2),
+        # Two devices halve weights and share a lone key-value head.
+        ((DETAILED,), SPLIT, 1000 + 100 * 20),
+        ((DETAILED,), SPLIT | {"workload__model__kv_heads": 2}, 1000 + 100 * 20),
+        # Narrow weights have a cache of two bytes.
+        ((DETAILED,), {"workload__precision": "fp8"}, 1000 + 100 * 20),
+        ((DETAILED,), {"workload__precision": "fp32"}, 4000 + 100 * 40),
+    ],
+)
+def test_weights_and_cache_by_the_names_of_iterations_and_the_card(
+    names: tuple[str, ...], changes: dict[str, Any], read: float
+) -> None:
+    """Of 100,000 bytes in each iteration."""
+    rank = a_decode(*names, **changes)
+    assert main(rank, "memory.mbu") == pytest.approx(read / 100_000)
     (found,) = values(rank, "memory.mbu")
     assert found.provenance == "derived"
-    assert found.reason == (
-        "a device reads 2.00 kB of weights, and 20 B of KV cache for each token in context"
-    )
-
-
-def test_two_devices_halve_weights_and_share_a_lone_key_value_head() -> None:
-    split = a_decode(DETAILED, parallelism={"tp": 2})
-    assert main(split, "memory.mbu") == pytest.approx((1000 + 100 * 20) / 100_000)
-    two = a_decode(DETAILED, parallelism={"tp": 2}, workload__model__kv_heads=2)
-    assert main(two, "memory.mbu") == pytest.approx((1000 + 100 * 20) / 100_000)
-
-
-def test_narrow_weights_have_a_cache_of_two_bytes() -> None:
-    narrow = a_decode(DETAILED, workload__precision="fp8")
-    assert main(narrow, "memory.mbu") == pytest.approx((1000 + 100 * 20) / 100_000)
-    wide = a_decode(DETAILED, workload__precision="fp32")
-    assert main(wide, "memory.mbu") == pytest.approx((4000 + 100 * 40) / 100_000)
+    if not changes:
+        assert found.reason == (
+            "a device reads 2.00 kB of weights, and 20 B of KV cache for each token in context"
+        )
 
 
 @pytest.mark.parametrize(
@@ -101,11 +103,9 @@ def test_an_impossible_share_is_no_number() -> None:
 
 def of_client(**changes: Any) -> Value:
     """Of a client that states 20 ms a token and 100 output tokens a second, served by two devices."""
-    rows = [
-        {"source": "serving", "file": "a.json", "benchmark": 0, "unit": "s"}
-        | {"figure": figure, "stat": stat, "value": value}
-        for figure, stat, value in (("tpot", "mean", 0.02), ("output_throughput", None, 100.0))
-    ]
+    own = {"source": "serving", "file": "a.json", "benchmark": 0, "unit": "s"}
+    told = (("tpot", "mean", 0.02), ("output_throughput", None, 100.0))
+    rows = [own | {"figure": figure, "stat": stat, "value": value} for figure, stat, value in told]
     (found,) = of_run("memory.mbu", Evidence(serving=rows), card=card(**SERVED | changes))
     return found
 
@@ -124,9 +124,8 @@ def test_a_clients_rates_tell_how_many_sequences_decode_at_once() -> None:
 def test_a_clients_file_without_a_card_says_which_field_is_needed(
     test_data: Path, evidence_store: Path
 ) -> None:
-    run = cclbench.run(
-        test_data / "serving_repeats/A0_baseline_rep1.json", store=evidence_store, metrics="mbu"
-    )
+    file = test_data / "serving_repeats/A0_baseline_rep1.json"
+    run = cclbench.run(file, store=evidence_store, metrics="mbu")
     assert [row["reason"] for row in run.rows] == ["needs a workload card with workload.precision"]
 
 

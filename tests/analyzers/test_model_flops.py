@@ -26,107 +26,53 @@ def per_token(matrices: Matrices) -> float:
     return sum(2 * rows * columns * times for (rows, columns), times in matrices.items())
 
 
+def a_model(
+    name: str, parameters: int, table: int, vocabulary: int, hidden: int, layers: int, heads: int, **more: Any
+) -> dict[str, Any]:
+    """A card's model of causal attention with a head of its own, 128 wide; what is None it lacks."""
+    told = {"name": name, "parameters": parameters, "embedding_parameters": table, "vocabulary": vocabulary}
+    told |= {"hidden": hidden, "layers": layers, "heads": heads, "head_dim": 128}
+    told |= {"tied_embeddings": False, "attention": "causal", **more}
+    return {field: value for field, value in told.items() if value is not None}
+
+
 # 32 layers; 8 key and value heads; feed-forward 14,336; vocabulary 128,256; a head of its own.
 # Layer: q and o 4096·4096, k and v 4096·1024, gate, up and down 4096·14336, two norms of 4096:
 # 218,112,000; 32 of them 6,979,584,000; embedding and head 525,336,576 each; the last norm 4,096.
-LLAMA_8B = {
-    "name": "Llama-3.1-8B",
-    "parameters": 6_979_584_000 + 2 * 525_336_576 + 4_096,
-    "embedding_parameters": 525_336_576,
-    "tied_embeddings": False,
-    "vocabulary": 128_256,
-    "hidden": 4096,
-    "layers": 32,
-    "heads": 32,
-    "head_dim": 128,
-    "attention": "causal",
-}
+LLAMA_8B_PARAMETERS = 6_979_584_000 + 2 * 525_336_576 + 4_096
+LLAMA_8B = a_model("Llama-3.1-8B", LLAMA_8B_PARAMETERS, 525_336_576, 128_256, 4096, 32, 32)
 LLAMA_8B_MATRICES = {(4096, 4096): 64, (4096, 1024): 64, (4096, 14_336): 96, (4096, 128_256): 1}
 
 # 36 layers; 32 heads of 128 make 4096, wider than the hidden state's 2560; 8 key and value heads;
 # feed-forward 9,728; vocabulary 151,936; the head is the embedding. Layer: q and o 2560·4096, k and v
 # 2560·1024, feed-forward 3·2560·9728, norms 2·2560 + 2·128: 100,930,816; 36 of them 3,633,509,376.
-QWEN_4B = {
-    "name": "Qwen3-4B",
-    "parameters": 3_633_509_376 + 388_956_160 + 2_560,
-    "embedding_parameters": 388_956_160,
-    "tied_embeddings": True,
-    "vocabulary": 151_936,
-    "hidden": 2560,
-    "layers": 36,
-    "heads": 32,
-    "head_dim": 128,
-    "attention": "causal",
-}
+QWEN_4B_PARAMETERS = 3_633_509_376 + 388_956_160 + 2_560
+QWEN_4B = a_model("Qwen3-4B", QWEN_4B_PARAMETERS, 388_956_160, 151_936, 2560, 36, 32, tied_embeddings=True)
 QWEN_4B_MATRICES = {(2560, 4096): 72, (2560, 1024): 72, (2560, 9728): 108, (2560, 151_936): 1}
 
 # 32 layers; 8 experts of 3·4096·14336 of which a token takes 2, a router of 4096·8; vocabulary 32,000.
 # Active in a layer: attention 41,943,040 + router 32,768 + 352,321,536 + norms 8,192 = 394,305,536.
-MIXTRAL = {
-    "name": "Mixtral-8x7B",
-    "moe": True,
-    "parameters": 46_702_792_704,
-    "active_parameters": 32 * 394_305_536 + 2 * 131_072_000 + 4_096,
-    "embedding_parameters": 131_072_000,
-    "tied_embeddings": False,
-    "vocabulary": 32_000,
-    "hidden": 4096,
-    "layers": 32,
-    "heads": 32,
-    "head_dim": 128,
-    "attention": "causal",
-}
-MIXTRAL_MATRICES = {
-    (4096, 4096): 64,
-    (4096, 1024): 64,
-    (4096, 8): 32,
-    (4096, 14_336): 32 * 2 * 3,
-    (4096, 32_000): 1,
-}
+EXPERTS = {"moe": True, "active_parameters": 32 * 394_305_536 + 2 * 131_072_000 + 4_096}
+MIXTRAL = a_model("Mixtral-8x7B", 46_702_792_704, 131_072_000, 32_000, 4096, 32, 32, **EXPERTS)
+MIXTRAL_MATRICES = {(4096, 4096): 64, (4096, 1024): 64, (4096, 8): 32, (4096, 14_336): 32 * 2 * 3}
+MIXTRAL_MATRICES |= {(4096, 32_000): 1}
 
 # 27 layers, the first dense with 10,944; 16 heads, query and key 128 + 64, value 128, latent 512;
 # 64 experts of 3·2048·1408 of which a token takes 6, 2 shared ones; vocabulary 102,400; an own head.
 # Attention of a layer 13,763,072 with the latent's norm, two norms of 2048; dense feed-forward 67,239,936;
 # of a layer of experts 8·8,650,752 + router 131,072 = 69,337,088 are active.
-DEEPSEEK_LITE = {
-    "name": "DeepSeek-V2-Lite",
-    "moe": True,
-    "parameters": 15_706_484_224,
-    "active_parameters": 27 * 13_767_168 + 67_239_936 + 26 * 69_337_088 + 2 * 209_715_200 + 2_048,
-    "embedding_parameters": 209_715_200,
-    "tied_embeddings": False,
-    "vocabulary": 102_400,
-    "hidden": 2048,
-    "layers": 27,
-    "heads": 16,
-    "query_key_dim": 192,
-    "value_dim": 128,
-    "attention": "causal",
-}
-DEEPSEEK_LITE_MATRICES = {
-    (2048, 16 * 192): 27,
-    (2048, 512 + 64): 27,
-    (512, 16 * (128 + 128)): 27,
-    (16 * 128, 2048): 27,
-    (2048, 10_944): 3,
-    (2048, 64): 26,
-    (2048, 1408): 26 * (6 + 2) * 3,
-    (2048, 102_400): 1,
-}
+LATENT = {"moe": True, "head_dim": None, "query_key_dim": 192, "value_dim": 128}
+LATENT["active_parameters"] = 27 * 13_767_168 + 67_239_936 + 26 * 69_337_088 + 2 * 209_715_200 + 2_048
+DEEPSEEK_LITE = a_model("DeepSeek-V2-Lite", 15_706_484_224, 209_715_200, 102_400, 2048, 27, 16, **LATENT)
+DEEPSEEK_LITE_MATRICES = {(2048, 16 * 192): 27, (2048, 512 + 64): 27, (512, 16 * (128 + 128)): 27}
+DEEPSEEK_LITE_MATRICES |= {(16 * 128, 2048): 27, (2048, 10_944): 3, (2048, 64): 26}
+DEEPSEEK_LITE_MATRICES |= {(2048, 1408): 26 * (6 + 2) * 3, (2048, 102_400): 1}
 
 # Tied, with learned positions: the token table, 50,257·768 = 38,597,376, is the head, that of the 1,024
 # positions, 786,432, is looked up only. The 12 layers and the last norm have 85,056,000 parameters.
-GPT_2 = {
-    "name": "GPT-2",
-    "parameters": 85_056_000 + 38_597_376 + 786_432,
-    "embedding_parameters": 38_597_376 + 786_432,
-    "tied_embeddings": True,
-    "vocabulary": 50_257,
-    "hidden": 768,
-    "layers": 12,
-    "heads": 12,
-    "head_dim": 64,
-}
+TABLES = 38_597_376 + 786_432
+TIED = {"head_dim": 64, "tied_embeddings": True, "attention": None}
+GPT_2 = a_model("GPT-2", 85_056_000 + TABLES, TABLES, 50_257, 768, 12, 12, **TIED)
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.hand_made import a_rank, card, collective, comm, rows_of, values, window
 from msgspec import structs
 
-from cclbench.analyzers.metric import METRICS, Coverage, NotApplicable, Value
+from cclbench.analyzers.metric import METRICS, Coverage, Value
 from cclbench.analyzers.rows import metric_rows, rank_rows
 from cclbench.analyzers.stand_ins import FROM_EVIDENCE, STAND_INS, stand_in
 from cclbench.analyzers.view.rank_view import RankView
@@ -80,108 +80,101 @@ def test_it_is_a_sum_per_step_and_by_kind() -> None:
     gather = collective("all_gather", 6 * MS, 9 * MS, in_bytes=1 << 20, out_bytes=8 << 20, **NODE)
     found = modelled(a_talk(reduce(1 << 20, 0, 2 * MS), reduce(4 << 20, 10 * MS, 2 * MS), gather))
     one, other, third = (
-        priced("all_reduce", 1 << 20),
-        priced("all_reduce", 4 << 20),
-        priced("all_gather", 8 << 20),
+        np.array(priced(*told))
+        for told in (("all_reduce", 1 << 20), ("all_reduce", 4 << 20), ("all_gather", 8 << 20))
     )
-    reduces = [(a + b) / 2 for a, b in zip(one, other, strict=True)]
-    assert band(found, "all_reduce") == pytest.approx(reduces)
-    assert band(found, "all_gather") == pytest.approx([s / 2 for s in third])
-    assert band(found) == pytest.approx([a + b / 2 for a, b in zip(reduces, third, strict=True)])
+    assert band(found, "all_reduce") == pytest.approx((one + other) / 2)
+    assert band(found, "all_gather") == pytest.approx(third / 2)
+    assert band(found) == pytest.approx((one + other + third) / 2)
+
+
+SHORTER = "the duration of collectives that took less"
+UNMODELLED = "of libraries whose algorithms are not modelled"
 
 
 def test_no_transfer_is_longer_than_its_call() -> None:
     """Of three calls one took less than the model says: that one's duration stands in the whole band."""
     low, value, high = priced("all_reduce", 64 << 20)
     short = int(low * 0.5e9)
-    found = modelled(
-        a_talk(*(reduce(64 << 20, n * 6 * MS, 5 * MS) for n in range(2)), reduce(64 << 20, 18 * MS, short))
-    )
+    long = [reduce(64 << 20, n * 6 * MS, 5 * MS) for n in range(2)]
+    found = modelled(a_talk(*long, reduce(64 << 20, 18 * MS, short)))
     assert band(found) == pytest.approx([(2 * s + short / 1e9) / 2 for s in (low, value, high)])
-    assert "the duration of collectives that took less" in (found[0].reason or "")
-
-
-def test_a_machine_on_which_most_would_take_longer_is_not_the_machine() -> None:
-    calls = [reduce(64 << 20, n * MS, 100_000) for n in range(3)]
-    (only,) = modelled(a_talk(*calls))
-    assert (only.status, only.value) == ("not_applicable", None)
-    assert "3 of 3 collectives took less than the modelled minimum on aws-p4de" in (only.reason or "")
-
-
-def test_a_call_shorter_than_the_model_says_and_longer_than_its_least_bounds_what_is_above() -> None:
-    low, value, high = priced("all_reduce", 64 << 20)
+    assert SHORTER in (found[0].reason or "")
+    # One shorter than the model says and longer than its least bounds what is above.
     ns = round((low + value) / 2 * 1e9)
     found = modelled(a_talk(reduce(64 << 20, 0, ns)))
     assert band(found) == pytest.approx([low / 2, ns / 2e9, ns / 2e9])
     assert ns / 1e9 < high
-    assert "the duration of collectives that took less" not in (found[0].reason or "")
+    assert SHORTER not in (found[0].reason or "")
 
 
-def test_a_machine_on_which_half_would_take_longer_may_be_it() -> None:
+def test_a_machine_on_which_most_would_take_longer_is_not_the_machine() -> None:
+    """One on which half would may be it."""
+    (only,) = modelled(a_talk(*(reduce(64 << 20, n * MS, 100_000) for n in range(3))))
+    assert (only.status, only.value) == ("not_applicable", None)
+    assert "3 of 3 collectives took less than the modelled minimum on aws-p4de" in (only.reason or "")
     found = modelled(a_talk(reduce(64 << 20, 0, 5 * MS), reduce(64 << 20, 10 * MS, 100_000)))
     assert band(found)[1] == pytest.approx((priced("all_reduce", 64 << 20)[1] + 1e-4) / 2)
-    assert "the duration of collectives that took less" in (found[0].reason or "")
+    assert SHORTER in (found[0].reason or "")
     assert (found[0].coverage, found[0].status) == (Coverage(2, 2, 5 * MS + 100_000, 5 * MS + 100_000), "ok")
 
 
 def test_a_price_rests_on_the_collectives_that_have_one() -> None:
-    calls = [
-        reduce(1 << 20, 0, 3 * MS),
-        reduce(1 << 20, 4 * MS, 2 * MS, library="custom"),
-        reduce(1 << 20, 10 * MS, MS, in_bytes=None, out_bytes=None),
-        reduce(1 << 20, 12 * MS, MS, in_bytes=None, out_bytes=None),
-    ]
+    silent = {"in_bytes": None, "out_bytes": None}
+    calls = [reduce(1 << 20, 0, 3 * MS), reduce(1 << 20, 4 * MS, 2 * MS, library="custom")]
+    calls += [reduce(1 << 20, at * MS, MS, **silent) for at in (10, 12)]
     found = modelled(a_talk(*calls))
     assert found[0].coverage == Coverage(1, 4, 3 * MS, 7 * MS)
-    assert found[0].left_out == {
-        "of unknown kind, payload or duration": 2,
-        "of libraries whose algorithms are not modelled": 1,
-    }
+    assert found[0].left_out == {"of unknown kind, payload or duration": 2, UNMODELLED: 1}
+    assert band(found)[1] == pytest.approx(priced("all_reduce", 1 << 20)[1] / 2)
+    # Where nothing communicates there is nothing to model.
+    (only,) = modelled(a_talk())
+    assert only.reason == "there are no collectives in the window"
 
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_up_to_an_exbibyte_is_priced(more: int) -> None:
-    size = 2**60 + more
-    found = modelled(
-        a_talk(reduce(1 << 20, 0, 3 * MS), reduce(1 << 20, 4 * MS, 3 * MS), reduce(size, 10 * MS, MS))
-    )
+    known = [reduce(1 << 20, at, 3 * MS) for at in (0, 4 * MS)]
+    found = modelled(a_talk(*known, reduce(2**60 + more, 10 * MS, MS)))
     assert found[0].left_out == ({"of more than 1 EiB": 1} if more else {})
-    assert ("the duration of collectives that took less" in (found[0].reason or "")) is not more
+    assert (SHORTER in (found[0].reason or "")) is not more
 
 
 def test_what_cannot_be_priced_is_counted_by_why() -> None:
     calls = [
-        reduce(1 << 20, 0, 3 * MS),
-        reduce(1 << 20, 4 * MS, MS, group="x" * 8),
-        reduce(2 << 20, 6 * MS, MS, group="x" * 8),
+        *(reduce(1 << 20, 0, 3 * MS), reduce(2**62, 14 * MS, MS, library="custom")),
+        *(reduce(size << 20, at * MS, MS, group="x" * 8) for size, at in ((1, 4), (2, 6))),
         reduce(1 << 20, 12 * MS, MS, group="0-8", group_size=9),
-        reduce(2**62, 14 * MS, MS, library="custom"),
     ]
     left_out = modelled(a_talk(*calls))[0].left_out
-    assert {why.partition(":")[0]: number for why, number in left_out.items()} == {
-        "of libraries whose algorithms are not modelled": 1,
-        "of unknown ranks": 2,
-        "the group has 1 to 8 ranks per node, and formulas need equal numbers; give its schedule as a"
-        " step list": 1,
-    }
+    uneven = "the group has 1 to 8 ranks per node, and formulas need equal numbers; "
+    uneven += "give its schedule as a step list"
+    found = {why.partition(":")[0]: number for why, number in left_out.items()}
+    assert found == {UNMODELLED: 1, "of unknown ranks": 2, uneven: 1}
 
 
 def test_what_was_measured_stays() -> None:
     told = reduce(64 << 20, 0, 5 * MS, instance=1, arrival_ns=0, wait_ns=MS, transfer_ns=4 * MS)
     rank = a_talk(told, reduce(64 << 20, 10 * MS, 5 * MS))
     assert modelled(rank) == values(rank, METRIC)
-    assert modelled(rank)[0].value == pytest.approx(2e-3)
-    assert modelled(rank)[0].provenance == "measured"
+    assert (modelled(rank)[0].value, modelled(rank)[0].provenance) == (pytest.approx(2e-3), "measured")
+    # Switched off, the reason is the old one.
+    (row, of_rank) = rows_of(METRIC, a_talk(reduce(64 << 20, 0, 5 * MS)))
+    why = "no collective is matched across its ranks: 1 not matched with another rank's"
+    assert (row["value"], row["status"], row["reason"]) == (None, "not_applicable", why)
+    assert of_rank["reason"] == why
+
+
+def of_ranks(*views: RankView) -> list[dict[str, Any]]:
+    """The rows of those ranks where stand-ins are wanted."""
+    answers, policies = {view.rank: modelled(view) for view in views}, {view.rank: "steps" for view in views}
+    rows = metric_rows(METRICS.get(METRIC), answers, policies, [], asked="steps", source="kineto")
+    return builtins(rows)
 
 
 def test_a_run_does_not_average_measured_ranks_with_modelled_ones() -> None:
     told = reduce(64 << 20, 0, 5 * MS, instance=1, arrival_ns=0, wait_ns=MS, transfer_ns=4 * MS)
-    views = a_talk(told, rank=0), a_talk(reduce(64 << 20, 0, 5 * MS), rank=1)
-    metric = METRICS.get(METRIC)
-    answers = {view.rank: rank_rows(view, [metric], model=True)[METRIC] for view in views}
-    policies = {0: "steps", 1: "steps"}
-    rows = builtins(metric_rows(metric, answers, policies, [], asked="steps", source="kineto"))
-    own, *_ = rows
+    own, *_ = rows = of_ranks(a_talk(told, rank=0), a_talk(reduce(64 << 20, 0, 5 * MS), rank=1))
     assert (own["value"], own["provenance"]) == (pytest.approx(2e-3), "measured")
     assert "1 of 2 ranks left out: modelled, since" in own["reason"]
     assert not [row for row in rows if row["rank"] is None and row["stat"] in ("low", "high")]
@@ -189,24 +182,12 @@ def test_a_run_does_not_average_measured_ranks_with_modelled_ones() -> None:
 
 
 def test_ranks_that_are_all_modelled_have_a_modelled_mean_with_a_band() -> None:
-    views = [a_talk(reduce(size << 20, 0, 5 * MS), rank=n) for n, size in enumerate((4, 16))]
-    metric = METRICS.get(METRIC)
-    answers = {view.rank: rank_rows(view, [metric], model=True)[METRIC] for view in views}
-    policies = {0: "steps", 1: "steps"}
-    rows = builtins(metric_rows(metric, answers, policies, [], asked="steps", source="kineto"))
+    """Two ranks, each with one call in two steps."""
+    rows = of_ranks(*(a_talk(reduce(size << 20, 0, 5 * MS), rank=size) for size in (4, 16)))
     own = {row["stat"]: row for row in rows if row["rank"] is None and row["collective"] is None}
     both = zip(priced("all_reduce", 4 << 20), priced("all_reduce", 16 << 20), strict=True)
-    # Two ranks, each with one call in two steps.
     assert [own[s]["value"] for s in ("low", None, "high")] == pytest.approx([(a + b) / 4 for a, b in both])
     assert {row["provenance"] for row in own.values()} == {"modelled"}
-
-
-def test_switched_off_the_reason_is_the_old_one() -> None:
-    rank = a_talk(reduce(64 << 20, 0, 5 * MS))
-    (row, of_rank) = rows_of(METRIC, rank)
-    why = "no collective is matched across its ranks: 1 not matched with another rank's"
-    assert (row["value"], row["status"], row["reason"]) == (None, "not_applicable", why)
-    assert of_rank["reason"] == why
 
 
 @pytest.mark.parametrize(
@@ -244,25 +225,7 @@ def test_a_calibration_beside_the_card_prices(tmp_path: Path) -> None:
     assert "measured among 8 ranks on 1 node" in (found[0].reason or "")
 
 
-def test_where_nothing_communicates_there_is_nothing_to_model() -> None:
-    (only,) = modelled(a_talk())
-    assert only.reason == "there are no collectives in the window"
-
-
-def test_what_is_not_priced_is_counted() -> None:
-    found = modelled(a_talk(reduce(1 << 20, 0, MS), reduce(1 << 20, 2 * MS, MS, library="custom")))
-    assert found[0].left_out == {"of libraries whose algorithms are not modelled": 1}
-    assert band(found)[1] == pytest.approx(priced("all_reduce", 1 << 20)[1] / 2)
-
-
-def test_a_metric_has_one_model() -> None:
-    def another(_: RankView) -> Iterator[Value]:
-        raise NotApplicable("never asked")
-
+def test_a_metric_has_one_model_and_models_stand_in_for_metrics_there_are() -> None:
     with pytest.raises(UsageError, match=r"'comm\.transfer' has two models"):
-        stand_in(METRIC)(another)
-
-
-def test_models_stand_in_for_metrics_there_are() -> None:
-    assert set(STAND_INS) <= set(METRICS)
-    assert set(FROM_EVIDENCE) <= set(METRICS)
+        stand_in(METRIC)(lambda _: iter(()))
+    assert {*STAND_INS, *FROM_EVIDENCE} <= set(METRICS)

@@ -55,114 +55,103 @@ def test_replicas_reduce_every_gradient_once() -> None:
     )
 
 
-def test_shards_scatter_gradients_and_gather_weights_once_or_twice() -> None:
-    """3 gathers to 2 scatters: weights 1.5 times 2200 bytes, once at least, twice in 32 bits at most."""
-    calls = ("all_gather",) * 3 + ("reduce_scatter",) * 2
-    found = modelled(a_job(*calls, parallelism={"dp_shard": 2}))
-    assert band(found, "reduce_scatter") == (2200, 2200, 4400)
-    assert band(found, "all_gather") == (2200, 3300, 8800)
-    assert band(found) == (4400, 5500, 13200)
-    assert band(found, category="dp") == band(found)
-
-
-def test_replicas_of_shards_reduce_a_shard_each() -> None:
-    calls = ("all_gather", "reduce_scatter", "all_reduce")
-    found = modelled(
-        a_job(*calls, parallelism={"dp_shard": 2, "dp_replicate": 2}, workload__batch={**BATCH, "micro": 1})
-    )
-    assert band(found, "all_reduce") == (1100, 1100, 2200)
-    assert band(found, "all_gather") == (2200, 2200, 8800)
+ONCE, TWICE = ("all_gather", "reduce_scatter"), ("all_gather", "all_gather", "reduce_scatter")
+SHARDED = {"parallelism": {"dp_shard": 2}}
+BOTH = {"parallelism": {"dp_shard": 2, "dp_replicate": 2}, "workload__batch": {**BATCH, "micro": 1}}
 
 
 @pytest.mark.parametrize(
-    ("gathers", "scatters", "expected"), [(1, 1, (2200, 2200, 8800)), (2, 1, (2200, 4400, 8800))]
+    ("calls", "changes", "expected"),
+    [
+        # 3 gathers to 2 scatters: weights 1.5 times 2200 bytes, once at least, twice in 32 bits at most.
+        (
+            *(("all_gather",) * 3 + ("reduce_scatter",) * 2, SHARDED),
+            {
+                "reduce_scatter": (2200, 2200, 4400),
+                "all_gather": (2200, 3300, 8800),
+                None: (4400, 5500, 13200),
+            },
+        ),
+        (ONCE, SHARDED, {"all_gather": (2200, 2200, 8800)}),
+        (TWICE, SHARDED, {"all_gather": (2200, 4400, 8800)}),
+        # Replicas of shards reduce a shard each.
+        (
+            *((*ONCE, "all_reduce"), BOTH),
+            {"all_reduce": (1100, 1100, 2200), "all_gather": (2200, 2200, 8800)},
+        ),
+        # Training reduces in its own bits, or in 16 or 32.
+        *(
+            (("all_reduce",), {"workload__precision": precision}, {None: (2200, value, 4400)})
+            for precision, value in (("bf16", 2200), ("fp16", 2200), ("fp32", 4400), ("tf32", 4400))
+        ),
+    ],
 )
-def test_weights_are_gathered_once_or_twice(gathers: int, scatters: int, expected: tuple[int, ...]) -> None:
-    calls = ("all_gather",) * gathers + ("reduce_scatter",) * scatters
-    found = modelled(a_job(*calls, parallelism={"dp_shard": 2}))
-    assert band(found, "all_gather") == expected
+def test_bytes_that_data_parallelism_exchanges(
+    calls: tuple[str, ...], changes: dict[str, Any], expected: dict[str | None, tuple[int, ...]]
+) -> None:
+    found = modelled(a_job(*calls, **changes))
+    assert {kind: band(found, kind) for kind in expected} == expected
+    assert band(found, category="dp") == band(found)
     assert found[0].coverage == Coverage(2 * len(calls), 2 * len(calls))
 
 
 def test_exchanges_of_other_groups_are_counted_and_of_unknown_ones_taken() -> None:
     """Of four all-reduces in a step one is of one rank, one of four, one of nobody knows how many."""
-    job = a_job("all_reduce", "all_reduce", "all_reduce", "all_reduce")
-    sizes = (2, 1, 4, None)
-    calls = [row | {"group_size": sizes[n % 4]} for n, row in enumerate(job.tables._collectives)]
-    steps = [window(0, 1000, 0), window(1000, 2000, 1)]
-    found = modelled(a_rank([comm(0, 10)], steps, calls, card=job.card))
+    job = a_job(*["all_reduce"] * 4)
+    calls = [row | {"group_size": (2, 1, 4, None)[n % 4]} for n, row in enumerate(job.tables._collectives)]
+    steps = [window(1000 * n, 1000 * n + 1000, n) for n in range(3)]
+    found = modelled(a_rank([comm(0, 10)], steps[:2], calls, card=job.card))
     assert band(found) == (2200, 2200, 4400)
     assert found[0].left_out == {"of other kinds or groups": 4}
     assert found[0].coverage == Coverage(4, 8)
+    # A step without the exchange, or with none but of one rank, is not modelled.
+    lacks = "the card's data parallelism needs all_reduce in every step, which the trace lacks"
     lone = [row | {"group_size": 1} for row in calls]
-    (only,) = modelled(a_rank([comm(0, 10)], steps, lone, card=job.card))
-    assert "needs all_reduce in every step" in (only.reason or "")
+    for windows, own in ((steps[:2], lone), (steps, job.tables._collectives)):
+        (only,) = modelled(a_rank([comm(0, 10)], windows, own, card=job.card))
+        assert (only.reason or "").endswith(lacks)
 
 
-def test_a_step_without_the_exchange_is_not_modelled() -> None:
-    job = a_job("all_reduce")
-    steps = [window(0, 1000, 0), window(1000, 2000, 1), window(2000, 3000, 2)]
-    (only,) = modelled(a_rank([comm(0, 10)], steps, job.tables._collectives, card=job.card))
-    assert only.reason.endswith(
-        "the card's data parallelism needs all_reduce in every step, which the trace lacks"
-    )
-
-
-@pytest.mark.parametrize(
-    ("precision", "expected"),
-    [
-        ("bf16", (2200, 2200, 4400)),
-        ("fp16", (2200, 2200, 4400)),
-        ("fp32", (2200, 4400, 4400)),
-        ("tf32", (2200, 4400, 4400)),
-    ],
-)
-def test_training_reduces_in_its_own_bits_or_in_16_or_32(precision: str, expected: tuple[int, ...]) -> None:
-    assert band(modelled(a_job("all_reduce", workload__precision=precision))) == expected
+CALL = collective("all_reduce", 0, 10, group="0-1", group_size=2)
 
 
 def test_stated_bytes_stay() -> None:
-    told = collective("all_reduce", 0, 10, group="0-1", group_size=2, in_bytes=7, out_bytes=7)
-    silent = {**told, "start_ns": 20, "end_ns": 30, "in_bytes": None, "out_bytes": None}
+    told, silent = CALL | {"in_bytes": 7, "out_bytes": 7}, CALL | {"start_ns": 20, "end_ns": 30}
     rank = a_rank([comm(0, 10)], [window(0, 1000, 0)], [told, silent], card=a_job("all_reduce").card)
     assert modelled(rank) == values(rank, METRIC)
     assert modelled(rank)[0].value == 7
-
-
-def test_switched_off_there_is_no_number() -> None:
+    # Switched off, there is no number.
     (only,) = values(a_job("all_reduce"), METRIC)
     assert (only.value, only.reason) == (None, "none of the 2 collectives in the window states its payload")
+
+
+REDUCE = ("all_reduce",)
 
 
 @pytest.mark.parametrize(
     ("kinds", "changes", "why"),
     [
+        (REDUCE, {"parallelism": {"dp_replicate": 2, "tp": 2}}, "the exchange of tp 2 needs model sizes"),
+        (REDUCE, {"parallelism": {}}, "the card states no data parallelism"),
+        (REDUCE, {"workload__phase": "inference"}, "is known only for training"),
+        (REDUCE, {"workload__precision": "fp8"}, "the type of gradients in fp8 training"),
+        (REDUCE, {"workload__precision": None}, "the workload card lacks workload.precision"),
+        (REDUCE, {"workload__model__parameters": None}, "lacks workload.model.parameters"),
+        (REDUCE, {"workload__batch": {"global": 4}}, "needs workload.batch.global and .micro"),
+        (REDUCE, {"workload__batch": {"micro": 2}}, "needs workload.batch.global and .micro"),
+        (REDUCE, {"workload__batch": {"global": 4, "micro": 1}}, "a step has several passes"),
+        (REDUCE, {"facts": {"world_size": 8}}, "the card has 2 ranks, the trace 8"),
         (
-            ("all_reduce",),
-            {"parallelism": {"dp_replicate": 2, "tp": 2}},
-            "the exchange of tp 2 needs model sizes",
-        ),
-        (("all_reduce",), {"parallelism": {}}, "the card states no data parallelism"),
-        (("all_reduce",), {"workload__phase": "inference"}, "is known only for training"),
-        (("all_reduce",), {"workload__precision": "fp8"}, "the type of gradients in fp8 training"),
-        (("all_reduce",), {"workload__precision": None}, "the workload card lacks workload.precision"),
-        (("all_reduce",), {"workload__model__parameters": None}, "lacks workload.model.parameters"),
-        (("all_reduce",), {"workload__batch": {"global": 4}}, "needs workload.batch.global and .micro"),
-        (("all_reduce",), {"workload__batch": {"global": 4, "micro": 1}}, "a step has several passes"),
-        (("all_reduce",), {"facts": {"world_size": 8}}, "the card has 2 ranks, the trace 8"),
-        (("broadcast",), {}, "needs all_reduce in every step"),
-        (("all_reduce", "reduce_scatter"), {}, "the card no dp_shard"),
-        (("all_gather",) * 3 + ("reduce_scatter",), {"parallelism": {"dp_shard": 2}}, "3 all_gather per"),
-        (("all_gather",) + ("reduce_scatter",) * 2, {"parallelism": {"dp_shard": 2}}, "0.5 all_gather per"),
-        (("all_reduce", "all_gather"), {}, "the card no dp_shard"),
-        (("reduce_scatter",), {"parallelism": {"dp_shard": 2}}, "needs all_gather in every step"),
-        (("all_gather",), {"parallelism": {"dp_shard": 2}}, "needs reduce_scatter in every step"),
-        (
-            ("all_reduce",),
-            {"parallelism": {"dp_replicate": 2, "pp": 4, "cp": 2, "ep": 3}},
+            *(REDUCE, {"parallelism": {"dp_replicate": 2, "pp": 4, "cp": 2, "ep": 3}}),
             "the exchange of pp 4, cp 2, ep 3 needs model sizes",
         ),
-        (("all_reduce",), {"workload__batch": {"micro": 2}}, "needs workload.batch.global and .micro"),
+        (("broadcast",), {}, "needs all_reduce in every step"),
+        (("all_reduce", "reduce_scatter"), {}, "the card no dp_shard"),
+        (("all_reduce", "all_gather"), {}, "the card no dp_shard"),
+        (("all_gather",) * 3 + ("reduce_scatter",), SHARDED, "3 all_gather per"),
+        (("all_gather",) + ("reduce_scatter",) * 2, SHARDED, "0.5 all_gather per"),
+        (("reduce_scatter",), SHARDED, "needs all_gather in every step"),
+        (("all_gather",), SHARDED, "needs reduce_scatter in every step"),
     ],
 )
 def test_a_job_that_does_not_fit_is_not_modelled(
@@ -173,17 +162,11 @@ def test_a_job_that_does_not_fit_is_not_modelled(
     assert why in (only.reason or "")
 
 
-def test_an_amount_per_step_needs_steps() -> None:
-    job = a_job("all_reduce")
-    call = collective("all_reduce", 0, 10, group="0-1", group_size=2)
-    rank = a_rank([comm(0, 10)], [window(0, 1000, source="whole_trace")], [call], card=job.card)
-    (only,) = modelled(rank)
+def test_without_steps_or_a_card_the_reason_names_what_is_needed() -> None:
+    own = a_job("all_reduce").card
+    (only,) = modelled(a_rank([comm(0, 10)], [window(0, 1000, source="whole_trace")], [CALL], card=own))
     assert "the window is the whole trace" in (only.reason or "")
-
-
-def test_without_a_card_the_reason_names_what_is_needed() -> None:
-    call = collective("all_reduce", 0, 10, group="0-1", group_size=2)
-    (only,) = modelled(a_rank([comm(0, 10)], [window(0, 1000, 0)], [call]))
+    (only,) = modelled(a_rank([comm(0, 10)], [window(0, 1000, 0)], [CALL]))
     assert only.reason == (
         "none of the 1 collectives in the window states its payload; not modelled: needs a workload card with"
         " parallelism"

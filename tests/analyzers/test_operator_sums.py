@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hand_made import a_rank, card, comm, compute, event, window
+from helpers.hand_made import a_rank, an_accelerator, card, comm, compute, event, window
 
 from cclbench.analyzers.view.device_works import NO_CALLS, NOT_LINKED
 from cclbench.analyzers.view.operator_sums import SEVERAL_KERNELS, OperatorSums, rank_sums
@@ -26,19 +25,15 @@ NO_SHAPES = "its arguments are not recorded: a capture with record_shapes=True h
 
 
 @pytest.fixture(autouse=True)
-def chip(monkeypatch: pytest.MonkeyPatch) -> None:
+def _chip(monkeypatch: pytest.MonkeyPatch) -> None:
     """An accelerator of 1e12 FLOP/s in bf16, 1e11 in fp32, and 1e11 B/s."""
-    peaks = {"bf16": 1e12, "fp32": 1e11}
-    made = SimpleNamespace(
-        id="chip",
-        peak_flops_per_s=peaks,
+    an_accelerator(
+        monkeypatch,
+        peak_flops_per_s={"bf16": 1e12, "fp32": 1e11},
         hbm_bytes_per_s=1e11,
         cache_bytes=CACHE,
         attainable_flops_per_s={"bf16": 8e11},
     )
-    cpu = SimpleNamespace(id="cpu", peak_flops_per_s={}, hbm_bytes_per_s=None)
-    known = {"nvidia-a100-sxm-80gb": made, "generic-cpu": cpu}
-    monkeypatch.setattr("cclbench.hardware.catalog.accelerators", lambda: known)
 
 
 def call(number: int, name: str, **columns: Any) -> dict[str, Any]:
@@ -81,95 +76,67 @@ def sums_of(view: RankView, *keys: str, **how: Any) -> dict[str, dict[str, Opera
     return {by: {" | ".join(words): own for words, own in rows.items()} for by, rows in sums.items()}
 
 
+# Each work of the step: its call, ns, the kernels that this launched, why it has no cost, and what it is.
+# A transfer stays its own caller's, though a model counts what holds that.
+WORKS: list[tuple[str, int, tuple[str, ...], str | None, str]] = [
+    ("aten::mm", 9000, ("gemm_a", "void split<float>(int)"), None, "computes linked cost product"),
+    ("mine::inner", 1000, ("nccl",), NO_MODEL, "communication linked"),
+    ("aten::add", 1000, ("add_k",), None, "computes linked cost recomputed"),
+    ("mine::sort", 500, ("sort_k",), NO_MODEL, "computes linked"),
+    ("aten::mm", 4000, ("gemm_a",), None, "computes linked cost product"),
+    ("mine::cat", 10, ("cat_k",), NO_MODEL, "computes linked"),
+    ("void alone<int>(x)", 300, (), NOT_LINKED, "computes"),
+    ("copy", 100, (), NOT_LINKED, ""),
+]
+
+
 def test_works_are_calls_in_order_and_then_what_none_launched() -> None:
     works = a_step().works
-    assert [works.kinds[kind].call.name for kind in works.kind] == [
-        "aten::mm",
-        "mine::inner",
-        "aten::add",
-        "mine::sort",
-        "aten::mm",
-        "mine::cat",
-        "void alone<int>(x)",
-        "copy",
-    ]
-    assert works.time_ns.tolist() == [9000, 1000, 1000, 500, 4000, 10, 300, 100]
+    kinds = [works.kinds[kind] for kind in works.kind]
+    told = zip((kind.call.name for kind in kinds), works.time_ns.tolist(), strict=True)
+    assert list(told) == [(name, ns) for name, ns, *_ in WORKS]
+    assert [kind.call.kernels for kind in kinds] == [kernels for _, _, kernels, _, _ in WORKS]
+    assert [kind.why_not for kind in kinds] == [why for *_, why, _ in WORKS]
     assert works.kernels.tolist() == [2, 1, 1, 1, 1, 1, 1, 1]
-    # A transfer stays its own caller's, though a model counts what holds that.
-    assert works.is_communication.tolist() == [False, True, *[False] * 6]
-    assert works.computes.tolist() == [True, False, True, True, True, True, True, False]
-    assert works.is_linked.tolist() == [*[True] * 6, False, False]
-    assert works.has_cost.tolist() == [True, False, True, False, True, False, False, False]
-    assert works.recomputed.tolist() == [False, False, True, *[False] * 5]
-    assert works.of_family("matrix product").tolist() == [True, False, False, False, True, *[False] * 3]
+    products = works.of_family("matrix product")
+    for word, found in {
+        "communication": works.is_communication, "computes": works.computes, "linked": works.is_linked,
+        "cost": works.has_cost, "recomputed": works.recomputed, "product": products,
+    }.items():  # fmt: skip
+        assert found.tolist() == [word in what.split() for *_, what in WORKS], word
     assert not works.stated.any()
-
-
-def test_a_work_is_what_its_longest_row_is() -> None:
-    works = a_step().works
-    assert [works.modules[n] for n in works.module[:2]] == ["Net_0/Lin_1", None]
-    sums = sums_of(a_step(), "phase", "category")
-    assert {key: own.time_ns for key, own in sums["phase"].items()} == {
-        "backward": 9000 + 1000 + 1000,
-        "forward": 4000,
-        "data": 100,
-        "other": 500 + 10 + 300,
-    }
-    assert {key: (own.calls, own.time_ns) for key, own in sums["category"].items()} == {
-        "elementwise": (2, 10_000),
-        "communication": (1, 1000),
-        "other": (2, 510),
-        "gemm": (2, 4300),
-        "copy": (1, 100),
-    }
-
-
-def test_the_longest_row_may_come_first() -> None:
-    rows = [
-        compute(0, 50, operator=4, phase="forward", category="gemm"),
-        compute(60, 70, operator=4, phase="backward", category="other"),
-        compute(80, 120, operator=3, phase="loss"),
-    ]
-    sums = sums_of(a_rank(rows, [window(0, 200)], operators=OPERATORS), "phase")
-    assert {key: own.time_ns for key, own in sums["phase"].items()} == {"forward": 60, "loss": 40}
-
-
-def test_calls_know_the_kernels_that_they_launched_in_order() -> None:
-    works = a_step().works
-    calls = [works.kinds[kind].call for kind in works.kind]
-    assert [one.kernels for one in calls] == [
-        ("gemm_a", "void split<float>(int)"),
-        ("nccl",),
-        ("add_k",),
-        ("sort_k",),
-        ("gemm_a",),
-        ("cat_k",),
-        (),
-        (),
-    ]
-
-
-def test_why_a_work_has_no_cost() -> None:
-    works = a_step().works
-    assert [works.kinds[kind].why_not for kind in works.kind] == [
-        None,
-        NO_MODEL,
-        None,
-        NO_MODEL,
-        None,
-        NO_MODEL,
-        NOT_LINKED,
-        NOT_LINKED,
-    ]
+    chosen = works.intervals_of(products)
+    assert (chosen.starts.tolist(), chosen.ends.tolist()) == ([0, 13_000], [9000, 17_000])
     silent = a_step(operators=[]).works
     assert {kind.why_not for kind in silent.kinds} == {NO_CALLS}
     assert len(silent) == 9
 
 
-def test_rows_of_works_and_when_they_run() -> None:
+def times(view: RankView, *keys: str) -> dict[str, dict[str, int]]:
+    """ns by each of the keys, by their words."""
+    return {
+        by: {word: own.time_ns for word, own in rows.items()} for by, rows in sums_of(view, *keys).items()
+    }
+
+
+def test_a_work_is_what_its_longest_row_is() -> None:
     works = a_step().works
-    chosen = works.intervals_of(works.of_family("matrix product"))
-    assert (chosen.starts.tolist(), chosen.ends.tolist()) == ([0, 13_000], [9000, 17_000])
+    assert [works.modules[n] for n in works.module[:2]] == ["Net_0/Lin_1", None]
+    phases = {"backward": 9000 + 1000 + 1000, "forward": 4000, "data": 100, "other": 500 + 10 + 300}
+    categories = {"elementwise": (2, 10_000), "communication": (1, 1000), "other": (2, 510)}
+    categories |= {"gemm": (2, 4300), "copy": (1, 100)}
+    assert times(a_step(), "phase") == {"phase": phases}
+    found = sums_of(a_step(), "category")["category"]
+    assert {key: (own.calls, own.time_ns) for key, own in found.items()} == categories
+    # the longest may come first
+    rows = [
+        compute(0, 50, operator=4, phase="forward", category="gemm"),
+        compute(60, 70, operator=4, phase="backward", category="other"),
+        compute(80, 120, operator=3, phase="loss"),
+    ]
+    assert times(a_rank(rows, [window(0, 200)], operators=OPERATORS), "phase") == {
+        "phase": {"forward": 60, "loss": 40}
+    }
 
 
 def test_the_least_time_is_the_larger_of_arithmetics_and_memorys() -> None:
@@ -195,7 +162,7 @@ STATED = [
 ]
 
 
-def test_what_the_trace_states_goes_by_the_stated_peak() -> None:
+def test_what_the_trace_states_goes_by_the_stated_peak_and_adds_up_where_all_rows_have_it() -> None:
     """5,000 FLOP at 1e12 FLOP/s are 5 ns and 100 B 1 ns; no arithmetic takes no time, 2,000 B take 20 ns."""
     works = a_rank(STATED, [window(0, 100)]).works
     assert works.stated.tolist() == [True, True, True, False]
@@ -206,9 +173,7 @@ def test_what_the_trace_states_goes_by_the_stated_peak() -> None:
     unknown = works.compute_ns({"bf16": 1e12}, None)
     assert np.isnan(unknown[:2]).all()
     assert unknown[2] == 0
-
-
-def test_stated_figures_of_a_works_rows_add_up_where_all_have_them() -> None:
+    # Stated figures of a works rows add up where all have them.
     rows = [
         compute(0, 10, operator=1, flops=5000.0, hbm_bytes=100),
         compute(10, 20, operator=1, flops=1000.0, hbm_bytes=10),
@@ -224,41 +189,18 @@ def test_sums_by_operator() -> None:
     found = sums_of(a_step(), "op")["op"]
     mm, add = found.pop("aten::mm"), found.pop("aten::add")
     assert mm == OperatorSums(
-        calls=2,
-        time_ns=13_000,
-        own_ns=13_000,
-        modelled_ns=13_000,
-        flops=4e6,
-        bytes=1.2e5,
-        rooflined_ns=13_000,
-        roofline_ns=pytest.approx(4000),
-        possible_flops=pytest.approx(13e-6 * 1e12),
-        done_flops=4e6,
-        compute_ns=13_000,
-        memory_ns=0,
-        operators=frozenset({"aten::mm"}),
-        families=frozenset({"matrix product"}),
-        precisions=frozenset({"bf16"}),
+        calls=2, time_ns=13_000, own_ns=13_000, modelled_ns=13_000, rooflined_ns=13_000, compute_ns=13_000,
+        flops=4e6, done_flops=4e6, bytes=1.2e5, roofline_ns=pytest.approx(4000),
+        possible_flops=pytest.approx(13e-6 * 1e12), precisions=frozenset({"bf16"}),
+        operators=frozenset({"aten::mm"}), families=frozenset({"matrix product"}),
         products=frozenset({ProductSizes(1, 100, 100, 100)}),
-    )
+    )  # fmt: skip
     assert add == OperatorSums(
-        calls=1,
-        time_ns=1000,
-        own_ns=1000,
-        modelled_ns=1000,
-        flops=1e4,
-        bytes=6e4,
-        rooflined_ns=1000,
-        roofline_ns=pytest.approx(600),
-        possible_flops=pytest.approx(1e-6 * 1e11),
-        done_flops=1e4,
-        compute_ns=0,
-        memory_ns=1000,
-        operators=frozenset({"aten::add"}),
-        families=frozenset({"elementwise"}),
-        precisions=frozenset({"fp32"}),
-        products=frozenset({None}),
-    )
+        calls=1, time_ns=1000, own_ns=1000, modelled_ns=1000, rooflined_ns=1000, memory_ns=1000,
+        flops=1e4, done_flops=1e4, bytes=6e4, roofline_ns=pytest.approx(600),
+        possible_flops=pytest.approx(1e-6 * 1e11), precisions=frozenset({"fp32"}),
+        operators=frozenset({"aten::add"}), families=frozenset({"elementwise"}), products=frozenset({None}),
+    )  # fmt: skip
     assert {key: (own.calls, own.time_ns, own.why_not) for key, own in found.items()} == {
         "mine::inner": (1, 1000, None),
         "mine::sort": (1, 500, NO_MODEL),
@@ -272,12 +214,15 @@ def test_sums_by_operator() -> None:
         assert (own.families, own.precisions) == (frozenset(), frozenset())
 
 
+WHOLE = ("calls", "time_ns", "modelled_ns", "rooflined_ns", "compute_ns", "memory_ns")
+SPLIT = ("flops", "bytes", "roofline_ns")
+
+
 @pytest.mark.parametrize("by", BY)
 def test_counts_and_measured_times_are_whole_numbers(by: Any) -> None:
     for own in rank_sums(a_step(), (by,)).sums[by].values():
-        whole = (own.calls, own.time_ns, own.modelled_ns, own.rooflined_ns, own.compute_ns, own.memory_ns)
-        assert {type(one) for one in whole} == {int}
-        assert {type(one) for one in (own.flops, own.bytes, own.roofline_ns)} == {float}
+        assert {type(getattr(own, name)) for name in WHOLE} == {int}
+        assert {type(getattr(own, name)) for name in SPLIT} == {float}
 
 
 def test_a_ranks_totals() -> None:
@@ -293,37 +238,27 @@ def test_a_ranks_totals() -> None:
 
 def test_sums_by_shape_and_module() -> None:
     found = sums_of(a_step(), "shape", "module")
+    shape = "bf16[100,100], bf16[100,100]"
     assert {key: own.time_ns for key, own in found["shape"].items()} == {
-        "aten::mm(bf16[100,100], bf16[100,100])": 13_000,
-        "mine::inner": 1000,
-        "aten::add(bf16[100,100], bf16[100,100])": 1000,
-        "mine::sort": 500,
-        "mine::cat(2 x fp32[10,10])": 10,
-        "alone": 300,
-        "copy": 100,
-    }
+        f"aten::mm({shape})": 13_000, f"aten::add({shape})": 1000, "mine::cat(2 x fp32[10,10])": 10,
+        "mine::inner": 1000, "mine::sort": 500, "alone": 300, "copy": 100,
+    }  # fmt: skip
+    others = {"mine::inner", "aten::add", "mine::sort", "aten::mm", "mine::cat", "alone", "copy"}
     assert {key: (own.time_ns, own.operators) for key, own in found["module"].items()} == {
-        "Net_0/Lin_1": (9000, {"aten::mm"}),
-        "none": (6910, {"mine::inner", "aten::add", "mine::sort", "aten::mm", "mine::cat", "alone", "copy"}),
-    }
+        "Net_0/Lin_1": (9000, {"aten::mm"}), "none": (6910, others)
+    }  # fmt: skip
     assert found["module"]["none"].why_not == NO_MODEL
 
 
 def test_sums_by_kernel_have_the_cost_of_calls_that_launched_nothing_else() -> None:
     found = sums_of(a_step(), "kernel")["kernel"]
-    told = {
-        key: (own.calls, own.time_ns, own.modelled_ns, own.flops, own.bytes) for key, own in found.items()
-    }
-    assert told == {
-        "gemm_a": (2, 7000, 4000, 2e6, 6e4),
-        "split<float>": (1, 6000, 0, 0, 0),
-        "add_k": (1, 1000, 1000, 1e4, 6e4),
-        "sort_k": (1, 500, 0, 0, 0),
-        "alone<int>": (1, 300, 0, 0, 0),
-        "nccl": (1, 1000, 0, 0, 0),
-        "copy": (1, 100, 0, 0, 0),
-        "cat_k": (1, 10, 0, 0, 0),
-    }
+    assert {key: (own.calls, own.time_ns) for key, own in found.items()} == {
+        "gemm_a": (2, 7000), "split<float>": (1, 6000), "add_k": (1, 1000), "sort_k": (1, 500),
+        "alone<int>": (1, 300), "nccl": (1, 1000), "copy": (1, 100), "cat_k": (1, 10),
+    }  # fmt: skip
+    costs = {key: (own.modelled_ns, own.flops, own.bytes) for key, own in found.items()}
+    known = {"gemm_a": (4000, 2e6, 6e4), "add_k": (1000, 1e4, 6e4)}
+    assert costs == dict.fromkeys(found, (0, 0, 0)) | known
     gemm, add = found["gemm_a"], found["add_k"]
     assert (gemm.roofline_ns, gemm.compute_ns, gemm.memory_ns) == (pytest.approx(2000), 4000, 0)
     assert (add.roofline_ns, add.compute_ns, add.memory_ns) == (pytest.approx(600), 0, 1000)
@@ -337,9 +272,7 @@ def test_without_an_accelerator_there_is_no_roofline_and_a_reason() -> None:
     mm = found.sums["op"]["aten::mm",]
     assert (mm.modelled_ns, mm.flops, mm.rooflined_ns, mm.roofline_ns) == (13_000, 4e6, 0, 0)
     assert (mm.compute_ns, mm.memory_ns) == (0, 0)
-
-
-def test_without_a_peak_of_the_cards_precision_stated_flops_have_the_memorys_time() -> None:
+    # Without a peak of the cards precision stated flops have the memorys time.
     for precision, least in (("bf16", 5 + 20), ("fp32", 50 + 20), ("fp8", 1 + 20)):
         view = a_rank(STATED, [window(0, 100)], card=card(workload__precision=precision))
         gemm = sums_of(view, "op")["op"]["gemm"]
@@ -347,43 +280,18 @@ def test_without_a_peak_of_the_cards_precision_stated_flops_have_the_memorys_tim
 
 
 def test_ranks_add_up() -> None:
-    one = OperatorSums(
-        calls=1,
-        time_ns=2,
-        modelled_ns=3,
-        flops=4.0,
-        bytes=5.0,
-        rooflined_ns=6,
-        roofline_ns=7.0,
-        compute_ns=8,
-        memory_ns=9,
-        operators=frozenset("a"),
-        families=frozenset("x"),
-        precisions=frozenset("p"),
-        assumptions=frozenset("u"),
-    )
-    other = OperatorSums(
-        calls=10,
-        time_ns=20,
-        modelled_ns=30,
-        flops=40.0,
-        bytes=50.0,
-        rooflined_ns=60,
-        roofline_ns=70.0,
-        compute_ns=80,
-        memory_ns=90,
-        operators=frozenset("b"),
-        families=frozenset("x"),
-        precisions=frozenset("q"),
-        assumptions=frozenset("v"),
-        why_not="so",
-    )
-    one.add_sums(other)
-    assert (one.calls, one.time_ns, one.modelled_ns, one.flops, one.bytes) == (11, 22, 33, 44.0, 55.0)
-    assert (one.rooflined_ns, one.roofline_ns, one.compute_ns, one.memory_ns) == (66, 77.0, 88, 99)
-    assert (one.operators, one.families, one.precisions) == (set("ab"), set("x"), set("pq"))
-    assert one.assumptions == set("uv")
+    def a_part(scale: int, *names: str, **more: Any) -> OperatorSums:
+        numbers = {name: scale * n for n, name in enumerate((*WHOLE, *SPLIT), start=1)}
+        sets = dict(zip(("operators", "families", "precisions", "assumptions"), names, strict=True))
+        return OperatorSums(**numbers, **{name: frozenset(word) for name, word in sets.items()}, **more)
+
+    one = a_part(1, "a", "x", "p", "u")
+    one.add_sums(a_part(10, "b", "x", "q", "v", why_not="so"))
     one.add_sums(OperatorSums(why_not="else"))
+    assert [getattr(one, name) for name in (*WHOLE, *SPLIT)] == [11 * n for n in range(1, 10)]
+    assert (one.operators, one.families, one.precisions, one.assumptions) == tuple(
+        map(set, ("ab", "x", "pq", "uv"))
+    )
     assert one.why_not == "so"
 
 
@@ -414,9 +322,7 @@ def test_gradients_of_a_function_have_the_operands_of_the_call_of_their_number()
         # one call is slower by as much as the other is faster
         ((500, 700), None),
         # of 40,000 B read and 20,000 written the cache may hold 30,000 and 20,000: 10,000 take 100 ns
-        ((500, 600), "cache"),
-        ((100, 100), "cache"),
-        ((100, 99), "above"),
+        *(((500, 600), "cache"), ((100, 100), "cache"), ((100, 99), "above")),
     ],
 )
 def test_what_is_faster_than_its_roofline_is_marked_and_in_no_sum(
@@ -428,56 +334,50 @@ def test_what_is_faster_than_its_roofline_is_marked_and_in_no_sum(
     rows = [compute(1000 * n, 1000 * n + ns, operator=n) for n, ns in enumerate((*by_call, 1000), start=1)]
     view = a_rank(rows, [window(0, 50_000)], operators=calls, card=card())
     (found,) = rank_sums(view, ("op",)).sums["op"].values()
-    marked_ns = sum(by_call) if mark else 0
-    assert (found.cached_ns, found.above_ns) == (
-        marked_ns if mark == "cache" else 0,
-        marked_ns if mark == "above" else 0,
-    )
+    marked = dict.fromkeys(("cache", "above"), 0) | ({mark: sum(by_call)} if mark else {})
+    assert {"cache": found.cached_ns, "above": found.above_ns} == marked
     assert found.beaten_ns == pytest.approx(1200 if mark else 0)
-    assert found.rooflined_ns == sum(by_call) + 1000 - marked_ns
+    assert found.rooflined_ns == sum(by_call) + 1000 - sum(marked.values())
     assert found.roofline_ns == pytest.approx(0.06 if mark else 1200.06)
     assert found.memory_ns == found.modelled_ns == found.time_ns == sum(by_call) + 1000
 
 
-def test_arithmetic_faster_than_the_peak_is_no_work_of_a_cache() -> None:
-    """2e6 FLOP in bf16 take 2,000 ns, however small the operands."""
-    calls = [call(1, "aten::mm", shapes=SQUARE, dtypes=BF16)]
-    view = a_rank([compute(0, 1_900, operator=1)], [window(0, 50_000)], operators=calls, card=card())
+def test_arithmetic_faster_than_the_peak_is_no_work_of_a_cache_and_has_no_wasted_flops() -> None:
+    """4e6 FLOP in bf16 take 4,000 ns, however small the operands; of 5e6 in 5,000 ns 2e6 are done."""
+    rows = [compute(0, 3_900, operator=1), compute(4_000, 9_000, operator=5)]
+    calls = [{**OPERATORS[0], "shapes": "[[100,200],[200,100]]"}, *OPERATORS[1:]]
+    view = a_rank(rows, [window(0, 50_000)], operators=calls, card=card())
     (found,) = rank_sums(view, ("op",)).sums["op"].values()
-    assert (found.cached_ns, found.above_ns, found.rooflined_ns) == (0, 1_900, 0)
+    assert (found.calls, found.cached_ns, found.above_ns, found.rooflined_ns) == (2, 0, 3_900, 5_000)
+    assert (found.possible_flops, found.done_flops) == (pytest.approx(5e6), 2e6)
+
+
+def kinds_of(*calls: dict[str, Any]) -> list[int]:
+    """The kind of each of those calls of one kernel."""
+    rows = [compute(10 * n, 10 * n + 5, operator=n) for n in range(len(calls))]
+    return a_rank(rows, [window(0, 100)], operators=calls).works.kind.tolist()
 
 
 def test_kinds_are_told_apart_by_all_that_a_call_is_called_with() -> None:
-    """The first two are alike; each of the others differs in one thing."""
+    """The first two are alike; each of the others differs in one thing, the last in its kernels."""
     same = {"shapes": SQUARE, "dtypes": BF16, "strides": "[[100,1],[100,1]]", "values": '["",""]'}
     calls = [
-        call(0, "aten::mm", **same),
-        call(1, "aten::mm", **same, annotation="step 2"),
+        *(call(0, "aten::mm", **same), call(1, "aten::mm", **same, annotation="step 2")),
         call(2, "aten::matmul", **same),
         call(3, "aten::mm", **same | {"shapes": "[[100,100],[100,50]]"}),
         call(4, "aten::mm", **same | {"dtypes": '["float","float"]'}),
         call(5, "aten::mm", **same | {"strides": None}),
         call(6, "aten::mm", **same | {"values": '["1",""]'}),
-        call(7, "aten::mm", **same),
     ]
-    rows = [compute(10 * n, 10 * n + 5, operator=n) for n in range(8)]
-    rows.append(compute(76, 79, operator=7, name="second"))
-    works = a_rank(rows, [window(0, 100)], operators=calls).works
-    assert works.kind[0] == works.kind[1]
-    assert len(set(works.kind.tolist())) == 7
-
-
-def test_calls_of_attention_are_told_apart_by_their_step() -> None:
-    heads = "[[1,2,3,4],[1,2,3,4],[1,2,3,4]]"
-    told = {"shapes": heads, "dtypes": '["float","float","float"]'}
+    kinds = kinds_of(*calls)
+    assert kinds[0] == kinds[1]
+    assert len(set(kinds)) == 6
+    told = {"shapes": "[[1,2,3,4],[1,2,3,4],[1,2,3,4]]", "dtypes": '["float","float","float"]'}
     attention = "aten::_scaled_dot_product_flash_attention"
-    calls = [call(n, attention, **told, annotation=word) for n, word in enumerate(("a", "b", "a", None))]
-    works = a_rank(
-        [compute(10 * n, 10 * n + 5, operator=n) for n in range(4)], [window(0, 100)], operators=calls
-    )
-    kinds = works.works.kind.tolist()
-    assert kinds[0] == kinds[2]
-    assert len(set(kinds)) == 3
+    kinds = kinds_of(*(call(n, attention, **told, annotation=word) for n, word in enumerate("aba")))
+    assert kinds[0] == kinds[2] != kinds[1]
+    kinds = kinds_of(*(call(n, attention, **told, annotation=word) for n, word in enumerate(("a", None))))
+    assert kinds[0] != kinds[1]
 
 
 def test_calls_are_told_apart_by_the_calls_that_their_model_reads() -> None:
@@ -531,36 +431,27 @@ def test_a_cpus_works_are_calls_with_time_of_their_own() -> None:
     names = [works.kinds[kind].call.name for kind in works.kind]
     assert names == ["aten::mm", "c10d::allreduce_", "mine::one"]
     assert works.time_ns.tolist() == [7, 4, 1]
-    assert works.flops[0] == 2e6
-    assert works.bytes[0] == 6e4
+    assert (works.flops[0], works.bytes[0]) == (2e6, 6e4)
     assert works.computes.tolist() == [True, False, True]
     assert works.recomputed.tolist() == [False, True, False]
     assert (works.kernels.tolist(), works.stated.tolist()) == ([0] * 3, [False] * 3)
-    sums = sums_of(view, "phase", "module", "category")
-    told_of = {by: {key: own.time_ns for key, own in found.items()} for by, found in sums.items()}
-    assert told_of == {
+    assert times(view, "phase", "module", "category") == {
         "phase": {"forward": 7, "other": 5},
         "module": {"Net_0": 7, "none": 5},
         "category": {"gemm": 7, "communication": 4, "other": 1},
     }
     with pytest.raises(UsageError, match="a CPU runs no kernels: ask --by op"):
         rank_sums(view, ("kernel",))
-
-
-def test_a_call_within_another_begins_with_it() -> None:
-    """The product began before the window, so that nothing of it is in it."""
-    operators = [
-        call(1, "aten::mm", shapes=SQUARE, dtypes=BF16, start_ns=10, device_ns=5),
-        call(2, "mine::inner", parent=1, start_ns=30, device_ns=2),
-        call(3, "mine::other", start_ns=30, device_ns=3),
-    ]
-    assert on_cpu(*operators, start=20).works.time_ns.tolist() == [3]
+    # A call within another begins with it: of a product from before the window nothing is in it.
+    product, inner = call(1, "aten::mm", **told, start_ns=10, device_ns=5), call(2, "mine::inner", parent=1)
+    inner |= {"start_ns": 30, "device_ns": 2}
+    later = on_cpu(product, inner, call(3, "mine::other", start_ns=30, device_ns=3), start=20)
+    assert later.works.time_ns.tolist() == [3]
 
 
 def test_a_rank_without_work_has_no_works() -> None:
-    assert len(on_cpu().works) == 0
     idle = a_rank([], [window(0, 10)])
-    assert len(idle.works) == 0
+    assert len(on_cpu().works) == len(idle.works) == 0
     assert rank_sums(idle, BY).sums == {by: {} for by in BY}
 
 
@@ -570,25 +461,13 @@ def test_what_the_peak_allows_in_the_time() -> None:
     Neither a collective's FLOPs are known nor those of kernels without a model.
     """
     found = sums_of(a_step(), "op")["op"]
-    assert {key: (own.possible_flops, own.done_flops) for key, own in found.items()} == {
-        "aten::mm": (pytest.approx(13e6), 4e6),
-        "aten::add": (pytest.approx(1e5), 1e4),
-        "copy": (pytest.approx(1e5), 0),
-        **dict.fromkeys(("mine::inner", "mine::sort", "mine::cat", "alone"), (0, 0)),
-    }
-
-
-def test_work_faster_than_its_peak_has_no_wasted_flops() -> None:
-    """2e6 FLOPs at 1e12 FLOP/s take 2,000 ns; the call has taken 100."""
-    view = a_rank(
-        [compute(0, 100, operator=1), compute(200, 5200, operator=5)],
-        [window(0, 9000)],
-        operators=[{**OPERATORS[0], "shapes": "[[100, 200], [200, 100]]"}, *OPERATORS[1:]],
-        card=card(),
+    known = {"aten::mm": 13e6, "aten::add": 1e5, "copy": 1e5}
+    assert {key: own.possible_flops for key, own in found.items()} == pytest.approx(
+        dict.fromkeys(found, 0) | known
     )
-    (own,) = sums_of(view, "op")["op"].values()
-    assert (own.calls, own.above_ns) == (2, 100)
-    assert (own.possible_flops, own.done_flops) == (pytest.approx(5e6), 2e6)
+    assert {key: own.done_flops for key, own in found.items() if own.done_flops} == {
+        "aten::mm": 4e6, "aten::add": 1e4
+    }  # fmt: skip
 
 
 BESIDE = [
@@ -604,17 +483,11 @@ def test_transfers_beside_the_core_count_with_its_time_for_them(key: str) -> Non
     """The core computes for 100 ns and awaits copies for 50, of the 300 that they and a collective run."""
     whole = rank_sums(a_rank(BESIDE, [window(0, 200)]), (key,))
     assert (whole.time_ns, whole.hidden_ns) == (150, 110 + 130 + 60 - 50)
-    times = {words[0]: own.time_ns for words, own in whole.sums[key].items()}
-    assert times == {"fusion": 100, "copy-start.1": 10, "copy-start.2": 40, "all-reduce-start": 0}
-
-
-def test_a_call_takes_the_time_of_its_kernels_and_of_the_core_for_its_transfers() -> None:
-    rows = [
-        event("copy", 0, 500, operator=4, awaited_ns=7),
-        compute(100, 160, operator=4),
-        compute(150, 180, operator=4),
-    ]
-    (ns,) = a_rank(rows, [window(0, 600)], operators=OPERATORS).works.time_ns.tolist()
+    found = {words[0]: own.time_ns for words, own in whole.sums[key].items()}
+    assert found == {"fusion": 100, "copy-start.1": 10, "copy-start.2": 40, "all-reduce-start": 0}
+    rows = [compute(100, 160, operator=4), compute(150, 180, operator=4)]
+    awaited = event("copy", 0, 500, operator=4, awaited_ns=7)
+    (ns,) = a_rank([awaited, *rows], [window(0, 600)], operators=OPERATORS).works.time_ns.tolist()
     assert ns == 80 + 7
 
 
@@ -630,11 +503,7 @@ def test_a_tree_by_several_keys_has_a_level_for_each_and_parts_that_sum_to_the_w
                 assert sum(getattr(own, name) for own in below) == pytest.approx(getattr(found[words], name))
     view = a_rank(BESIDE, [window(0, 200)])
     found = rank_sums(view, ("program,category",), tree=True).sums["program,category"]
-    times = {words: own.time_ns for words, own in found.items()}
-    assert times == {
-        ("jit_f",): 150,
-        ("jit_g",): 0,
-        ("jit_f", "gemm"): 100,
-        ("jit_f", "copy"): 50,
-        ("jit_g", "communication"): 0,
-    }
+    assert {words: own.time_ns for words, own in found.items()} == {
+        ("jit_f",): 150, ("jit_f", "gemm"): 100, ("jit_f", "copy"): 50,
+        ("jit_g",): 0, ("jit_g", "communication"): 0,
+    }  # fmt: skip

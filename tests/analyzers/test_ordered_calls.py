@@ -43,11 +43,9 @@ def test_places_of_two_steps() -> None:
     }
 
 
-def test_a_kernel_without_a_call() -> None:
+def test_a_kernel_without_a_call_or_no_work() -> None:
     """It has its own name, and no module."""
     (item,) = ordered_calls(a_rank([compute(0, 5, name="alone")], [window(0, 9, 1)])).items()
     assert item == (CallPlace("other", "none", "alone", 0), PlacedCalls("alone", None, 1, 5, 0.5))
-
-
-def test_no_work() -> None:
+    # No work.
     assert ordered_calls(a_rank([], [window(0, 9, 1)])) == {}

@@ -65,44 +65,33 @@ def test_blocks_of_other_streams_and_pools_serve_no_request() -> None:
     one = failure([oom(20 * MIB)], [*SCATTERED, *others])
     assert (one.free.bytes, one.usable.bytes) == (58 * MIB, 10 * MIB)
     assert one.verdict == "enough is free, but in blocks of other streams or pools"
+    # A block that is large enough is said.
+    assert failure([oom(5 * MIB)], SCATTERED).verdict.startswith("a free block was large enough")
 
 
 def test_a_limit_of_the_process_lies_between_what_it_allowed_and_what_not() -> None:
     """40 MiB were reserved once, 18 are now, and 30 more were refused although the device has 500."""
-    events = [
-        event("segment_alloc", 1 << 40, 22 * MIB, stream=0),
-        event("segment_free", 1 << 40, 22 * MIB, stream=0),
-        oom(30 * MIB, device_free=500 * MIB),
-    ]
-    one = failure(events, SCATTERED)
+    passing = [event(f"segment_{action}", 1 << 40, 22 * MIB, stream=0) for action in ("alloc", "free")]
+    one = failure([*passing, oom(30 * MIB, device_free=500 * MIB)], SCATTERED)
     assert one.limit == (40 * MIB, 48 * MIB)
     assert (one.largest_served, one.missing) == (22 * MIB, 0)
     assert failure([oom(30 * MIB, device_free=29 * MIB)], SCATTERED).limit is None
-
-
-def test_a_block_that_is_large_enough_is_said() -> None:
-    assert failure([oom(5 * MIB)], SCATTERED).verdict.startswith("a free block was large enough")
-
-
-def test_without_the_devices_memory_what_is_missing_is_unknown() -> None:
+    # Without the device's memory what is missing is unknown.
     one = failure([oom(20 * MIB, device_free=None)], SCATTERED)
     assert (one.missing, one.sites_to_free, one.free.bytes) == (None, (), 10 * MIB)
     assert one.verdict == "the snapshot does not state what was free"
 
 
+def freed(address: int, size: int) -> list[dict[str, Any]]:
+    return [event(f"free_{what}", address, size) for what in ("requested", "completed")]
+
+
 def test_what_came_after_the_failure_is_undone() -> None:
     """Then, a second segment of 4 MiB was there, 3 MiB of it in use, and of the first all but 4 MiB."""
-    events = [
-        event("alloc", 12 * MIB, 6 * MIB, stream=0, call_site="then"),
-        event("alloc", 64 * MIB, 3 * MIB, stream=0, call_site="then"),
-        oom(9 * MIB),
-        event("free_requested", 64 * MIB, 3 * MIB),
-        event("free_completed", 64 * MIB, 3 * MIB),
-        event("segment_free", 64 * MIB, 4 * MIB, stream=0),
-        event("free_requested", 12 * MIB, 6 * MIB),
-        event("free_completed", 12 * MIB, 6 * MIB),
-        event("segment_alloc", 96 * MIB, 20 * MIB, stream=0),
-    ]
+    then = {"stream": 0, "call_site": "then"}
+    events = [event("alloc", 12 * MIB, 6 * MIB, **then), event("alloc", 64 * MIB, 3 * MIB, **then)]
+    events += [oom(9 * MIB), *freed(64 * MIB, 3 * MIB), event("segment_free", 64 * MIB, 4 * MIB, stream=0)]
+    events += [*freed(12 * MIB, 6 * MIB), event("segment_alloc", 96 * MIB, 20 * MIB, stream=0)]
     one = failure(events, [*SCATTERED, large(96 * MIB, 20 * MIB, "inactive", segment=96 * MIB)])
     # The last MiB of the second segment may never have been split off its block, and then was not free.
     assert (one.reserved, one.free.sizes.tolist()) == (22 * MIB, [4 * MIB])
@@ -110,16 +99,14 @@ def test_what_came_after_the_failure_is_undone() -> None:
 
 
 def test_memory_that_another_stream_still_uses_is_not_free() -> None:
-    events = [
-        event("free_requested", 4 * MIB, 8 * MIB),
-        oom(9 * MIB),
-        event("free_completed", 4 * MIB, 8 * MIB),
-    ]
-    merged = [large(0, 18 * MIB, "inactive")]
-    assert failure(events, merged).free.sizes.tolist() == [4 * MIB, 6 * MIB]
+    requested, completed = freed(4 * MIB, 8 * MIB)
     pending = [SCATTERED[0], SCATTERED[1] | {"state": "active_pending_free"}, SCATTERED[2]]
-    assert failure(events[:2], pending).free.sizes.tolist() == [4 * MIB, 6 * MIB]
-    assert failure([oom(9 * MIB)], pending).free.sizes.tolist() == [4 * MIB, 6 * MIB]
+    for events, blocks in (
+        ([requested, oom(9 * MIB), completed], [large(0, 18 * MIB, "inactive")]),
+        ([requested, oom(9 * MIB)], pending),
+        ([oom(9 * MIB)], pending),
+    ):
+        assert failure(events, blocks).free.sizes.tolist() == [4 * MIB, 6 * MIB]
 
 
 @pytest.mark.parametrize(

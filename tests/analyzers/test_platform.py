@@ -6,13 +6,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from helpers.hand_made import a_rank, card, collective
+from helpers.hand_made import a_rank, an_accelerator, card, collective, collectives_table
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view import platform
-from cclbench.ground.schema import COLLECTIVES
 from cclbench.machine import Learned
 from cclbench.record.facts import ProcessGroup
 
@@ -39,12 +37,12 @@ def test_a_field_of_the_card_or_the_field_that_is_lacking() -> None:
 @pytest.fixture
 def chip(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """An accelerator of 1e12 FLOP/s in bf16 and 1e11 B/s."""
-    made = SimpleNamespace(id="chip", peak_flops_per_s={"bf16": 1e12}, hbm_bytes_per_s=1e11)
-    monkeypatch.setattr("cclbench.hardware.catalog.accelerators", lambda: {"nvidia-a100-sxm-80gb": made})
-    return made
+    return an_accelerator(monkeypatch, peak_flops_per_s={"bf16": 1e12}, hbm_bytes_per_s=1e11)
 
 
-def test_the_peak_is_that_of_the_cards_precision(chip: SimpleNamespace) -> None:
+def test_the_peak_is_that_of_the_cards_precision_and_memory_is_as_fast_as_the_trace_states(
+    chip: SimpleNamespace,
+) -> None:
     assert platform.run_accelerator(a_rank(card=card())) is chip
     assert platform.peak_flops_per_s(a_rank(card=card())) == 1e12
     other = a_rank(card=card(workload__precision="fp8"))
@@ -54,9 +52,7 @@ def test_the_peak_is_that_of_the_cards_precision(chip: SimpleNamespace) -> None:
     assert why(platform.run_accelerator, a_rank()) == (
         "neither the card (hardware.accelerator) nor the trace names the accelerator"
     )
-
-
-def test_memory_is_as_fast_as_the_trace_states_else_as_the_catalog(chip: SimpleNamespace) -> None:
+    # Memory is as fast as the trace states else as the catalog.
     assert platform.hbm_bytes_per_s(a_rank(card=card(), hbm_bytes_per_s=5e10)) == 5e10
     assert platform.hbm_bytes_per_s(a_rank(card=card())) == 1e11
     chip.hbm_bytes_per_s = None
@@ -95,20 +91,18 @@ def test_samples_and_tokens_of_a_step(
         assert (why(ask, rank) if isinstance(expected, str) else ask(rank)) == expected
 
 
+SQUARES = (1, 4, 9, 16, 25, 36, 49, 60, 63)
+
+
 def devices(*rows: dict[str, Any]) -> list[Any]:
     """What meets in each collective: a rank's device has ten times its number, and from rank 64 on none."""
-    given = dict.fromkeys(COLLECTIVES.names) | {"rank": 0, "library": "nccl"}
-    told = [given | {"collective": n} | row for n, row in enumerate(rows)]
-    groups = (
-        ProcessGroup("a", ranks=(0, 5, 6)),
-        ProcessGroup("b", ranks=(1, 4, 9, 16, 25, 36, 49, 60, 63)),
-        ProcessGroup("c"),
+    rank = a_rank(
+        groups=(ProcessGroup("a", ranks=(0, 5, 6)), ProcessGroup("b", ranks=SQUARES), ProcessGroup("c"))
     )
-    rank = a_rank(groups=groups)
     rank.machine = SimpleNamespace(
         numbered_in=lambda system, ranks: [system * one for one in ranks] if max(ranks) < 64 else None
     )
-    found, row = platform.devices_of(rank, pa.Table.from_pylist(told, schema=COLLECTIVES), 10)
+    found, row = platform.devices_of(rank, collectives_table(*rows), 10)
     assert len(row) == len(rows)
     known = [tuple(one) for one in found if isinstance(one, list)]
     assert len(set(known)) == len(known)
@@ -116,51 +110,34 @@ def devices(*rows: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("group", "expected"),
+    ("groups", "expected"),
     [
-        ("0-3", [0, 10, 20, 30]),
-        ("2-6:2", [20, 40, 60]),
-        ("2-7:2", [20, 40, 60]),
-        ("3", [30]),
-        ("1,5", [10, 50]),
-        ("0,5,6", [0, 50, 60]),
-        ("n9:0123abcd", "of unknown ranks"),
-        (None, "of unknown ranks"),
-        ("tensor", "of unknown ranks"),
-        ("0-3x", "of unknown ranks"),
-        ("1,5x", "of unknown ranks"),
-        ("62-64", "of unknown nodes"),
+        *((["0-3"], [0, 10, 20, 30]), (["2-6:2", "2-7:2"], [20, 40, 60]), (["3"], [30]), (["1,5"], [10, 50])),
+        (["0,5,6"], [0, 50, 60]),
+        (["n9:0123abcd", None, "tensor", "0-3x", "1,5x"], "of unknown ranks"),
+        (["62-64"], "of unknown nodes"),
+        # A listed group is known though its id abbreviates it.
+        ([platform.group_id(SQUARES)], [10 * one for one in SQUARES]),
     ],
 )
-def test_the_devices_of_a_group(group: str | None, expected: Any) -> None:
-    assert devices(collective("all_reduce", 0, 1, group=group)) == [expected]
-
-
-def test_a_listed_group_is_known_though_its_id_abbreviates_it() -> None:
-    ranks = (1, 4, 9, 16, 25, 36, 49, 60, 63)
-    name = platform.group_id(ranks)
-    assert name.startswith("n9:")
-    assert devices(collective("all_reduce", 0, 1, group=name)) == [[10 * one for one in ranks]]
+def test_the_devices_of_a_group(groups: list[str | None], expected: Any) -> None:
+    for group in groups:
+        assert devices(collective("all_reduce", 0, 1, group=group)) == [expected]
+    assert platform.group_id(SQUARES).startswith("n9:")
 
 
 def test_a_transfer_is_between_two_devices_whatever_its_group() -> None:
-    rows = [
-        collective("send", 0, 1, group="0-3", src_rank=1, dst_rank=0),
-        collective("all_reduce", 0, 1, group="0-3"),
-        collective("send", 0, 1, src_rank=0, dst_rank=1),
-        collective("send", 0, 1, group="0-3", src_rank=0, dst_rank=1),
-        collective("send", 0, 1, group="2-3", src_rank=1, dst_rank=0),
-        collective("send", 0, 1, group="2-3", src_rank=1),
-        collective("recv", 0, 1, group="2-3", dst_rank=0),
-        collective("send", 0, 1, src_rank=70, dst_rank=0),
+    told: list[tuple[str, dict[str, Any], Any]] = [
+        ("send", {"group": "0-3", "src_rank": 1, "dst_rank": 0}, [10, 0]),
+        ("all_reduce", {"group": "0-3"}, [0, 10, 20, 30]),
+        ("send", {"src_rank": 0, "dst_rank": 1}, [0, 10]),
+        ("send", {"group": "0-3", "src_rank": 0, "dst_rank": 1}, [0, 10]),
+        ("send", {"group": "2-3", "src_rank": 1, "dst_rank": 0}, [10, 0]),
+        *(
+            ("send", {"group": "2-3", "src_rank": 1}, [20, 30]),
+            ("recv", {"group": "2-3", "dst_rank": 0}, [20, 30]),
+        ),
+        ("send", {"src_rank": 70, "dst_rank": 0}, "of unknown nodes"),
     ]
-    assert devices(*rows) == [
-        [10, 0],
-        [0, 10, 20, 30],
-        [0, 10],
-        [0, 10],
-        [10, 0],
-        [20, 30],
-        [20, 30],
-        "of unknown nodes",
-    ]
+    rows = [collective(kind, 0, 1, **columns) for kind, columns, _ in told]
+    assert devices(*rows) == [expected for *_, expected in told]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.hand_made import a_rank, comm, compute, main, reason, values, window
+from helpers.hand_made import a_rank, comm, compute, in_ns, main, parts, reason, values, window
 
 ROWS = [
     compute(0, 4_000, name="ampere_sgemm_128x128_tn", category="gemm"),
@@ -19,20 +19,14 @@ ROWS = [
 def test_products_by_what_their_names_tell() -> None:
     """16 µs of products in two steps: 5 without tensor cores, 2 misaligned, 6 told by no name."""
     rank = a_rank(ROWS, [window(0, 10_000, 1), window(10_000, 20_000, 2)])
-    found = {(v.category, v.stat): v.value for v in values(rank, "compute.product_time")}
-    assert found == {
-        (None, None): pytest.approx(8e-6),
-        ("of_precision", "fp32"): pytest.approx(2.5e-6),
-        ("of_precision", "tf32"): pytest.approx(1e-6),
-        ("of_precision", "fp16"): pytest.approx(1.5e-6),
-        ("without_tensor_cores", "fp32"): pytest.approx(2.5e-6),
-        ("of_generation", "sm70"): pytest.approx(1.5e-6),
-        ("of_generation", "sm80"): pytest.approx(3.5e-6),
-        ("misaligned", "tf32"): pytest.approx(1e-6),
-        ("unnamed", None): pytest.approx(3e-6),
-    }
-    told = {v.category: v.reason for v in values(rank, "compute.product_time")}
-    assert told["without_tensor_cores"] == "mostly ampere_sgemm_128x128_tn"
+    precisions = {"fp32": 2_500, "tf32": 1_000, "fp16": 1_500}
+    expected = {("of_precision", name): ns for name, ns in precisions.items()}
+    expected |= {("without_tensor_cores", "fp32"): 2_500, ("misaligned", "tf32"): 1_000}
+    expected |= {("of_generation", "sm70"): 1_500, ("of_generation", "sm80"): 3_500}
+    found = in_ns(parts(rank, "compute.product_time"))
+    assert found == pytest.approx({None: 8_000, "unnamed": 3_000, **expected})
+    reasons = {v.category: v.reason for v in values(rank, "compute.product_time")}
+    assert reasons["without_tensor_cores"] == "mostly ampere_sgemm_128x128_tn"
 
 
 def test_what_a_compiler_made() -> None:

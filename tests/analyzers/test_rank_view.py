@@ -46,25 +46,20 @@ def test_steps_are_from_the_first_to_before_the_last(
 
 def test_an_empty_range_lists_twenty_steps_at_most() -> None:
     many = [window(10 * n, 10 * n + 10, n, still_open=n == 24) for n in range(25)]
+    listed = ", ".join(str(n) for n in range(20))
     with pytest.raises(NotApplicable) as why:
         a_rank([], many, steps=(30, None)).windows  # noqa: B018
-    assert str(why.value) == (
-        "--steps selects none of this rank's steps: " + ", ".join(str(n) for n in range(20))
-    )
+    assert str(why.value) == f"--steps selects none of this rank's steps: {listed}"
     with pytest.raises(NotApplicable, match="the trace marks no steps to select with --steps"):
         a_rank([], [window(0, 9, source="whole_trace")], steps=(0, None)).windows  # noqa: B018
 
 
 def test_an_open_window_is_beside_the_others_and_counts_where_no_other_does() -> None:
     steps = [*STEPS, window(40, 45, 4, still_open=True)]
-    rank = a_rank([], steps)
+    rank, last = a_rank([], steps), a_rank([], steps, steps=(4, None))
     assert (rank.windows.steps, rank.windows.open) == ((0, 1, 2, 3), False)
-    assert (rank.open_windows.steps, rank.open_windows.open, rank.open_windows.policy) == (
-        (4,),
-        True,
-        "steps",
-    )
-    last = a_rank([], steps, steps=(4, None))
+    aside = rank.open_windows
+    assert (aside.steps, aside.open, aside.policy) == ((4,), True, "steps")
     assert (last.windows.steps, last.windows.open, last.windows.total) == ((4,), True, 5)
     assert (last.open_windows.steps, last.open_windows.open) == ((), False)
 
@@ -74,21 +69,17 @@ def test_annotated_steps_are_those_of_the_host_that_have_an_end() -> None:
     rank = a_rank([], [window(20, 60, 1), *marks])
     assert (rank.windows.steps, rank.annotated.steps) == ((1,), (1, 2))
     alone = window(0, 50, 1, "annotation", still_open=True)
-    for windows in ([alone], [window(0, 9, source="whole_trace")]):
+    for only in (alone, window(0, 9, source="whole_trace")):
         with pytest.raises(NotApplicable, match="the trace marks no complete steps"):
-            a_rank([], windows).annotated  # noqa: B018
+            a_rank([], [only]).annotated  # noqa: B018
+
+
+GRAPHS = "7 CUDA graphs were traced as a whole: their kernels are unknown (nsys: --cuda-graph-trace=node)"
 
 
 @pytest.mark.parametrize(
     ("facts", "words"),
-    [
-        (
-            {"whole_graphs": 7},
-            "7 CUDA graphs were traced as a whole: their kernels are unknown (nsys: --cuda-graph-trace=node)",
-        ),
-        ({"works_on": None}, NO_HOST),
-        ({}, "the trace has no work"),
-    ],
+    [({"whole_graphs": 7}, GRAPHS), ({"works_on": None}, NO_HOST), ({}, "the trace has no work")],
 )
 def test_a_rank_without_windows_says_why(facts: dict[str, Any], words: str) -> None:
     rank = a_rank([], **facts)
@@ -100,14 +91,8 @@ def test_a_rank_without_windows_says_why(facts: dict[str, Any], words: str) -> N
 
 def test_busy_time_of_an_accelerator() -> None:
     rows = [
-        compute(0, 10),
-        comm(5, 20),
-        compute(8, 12, category="other"),
-        event("copy", 11, 13, track=3),
-        compute(30, 40),
-        event("memset", 38, 45, track=4),
-        comm(19, 25),
-        event("sync", 0, 99),
+        *(compute(0, 10), comm(5, 20), compute(8, 12, category="other"), event("copy", 11, 13, track=3)),
+        *(compute(30, 40), event("memset", 38, 45, track=4), comm(19, 25), event("sync", 0, 99)),
     ]
     rank = a_rank(rows, [window(0, 100)])
     assert pieces(rank.compute) == [(0, 12), (30, 40)]
@@ -117,19 +102,24 @@ def test_busy_time_of_an_accelerator() -> None:
 
 def test_busy_time_of_a_cpu() -> None:
     """On gloo's thread 3 nothing computes, and on thread 1 nothing while that calls or transfers itself."""
-    rows = [
-        event("op", 0, 30, track=1, name="aten::mm"),
-        event("op", 40, 50, track=1, name="aten::add"),
-        event("op", 10, 15, track=1, name="c10d::send", category="communication"),
-        event("op", 5, 12, track=2, name="aten::relu"),
-        event("op", 60, 90, track=3, name="gloo:all_reduce", category="communication", collective=0),
-        event("op", 70, 80, track=3, name="aten::add_"),
-        event("op", 92, 93, track=3, name="aten::copy_"),
-        event("op", 45, 48, track=1, name="gloo:send", category="communication", collective=1),
-        event("op", 95, 97, track=1, name="gloo:recv", category="communication", collective=2),
-        event("op", 93, 98, track=1, name="aten::mul"),
-        event("op", 91, 99, track=1, name="MulBackward0"),
+    spans = [
+        *(
+            (0, 30, 1, "mm"),
+            (40, 50, 1, "add"),
+            (5, 12, 2, "relu"),
+            (70, 80, 3, "add_"),
+            (92, 93, 3, "copy_"),
+        ),
+        (93, 98, 1, "mul"),
     ]
+    rows = [event("op", start, end, track=track, name=f"aten::{name}") for start, end, track, name in spans]
+    talk = [(10, 15, 1, "c10d::send", None), (60, 90, 3, "gloo:all_reduce", 0)]
+    talk += [(45, 48, 1, "gloo:send", 1), (95, 97, 1, "gloo:recv", 2)]
+    rows += [
+        event("op", start, end, track=track, name=name, category="communication", collective=number)
+        for start, end, track, name, number in talk
+    ]
+    rows.append(event("op", 91, 99, track=1, name="MulBackward0"))
     rank = a_rank(rows, [window(0, 100)], works_on="host")
     assert pieces(rank.compute) == [(0, 12), (15, 30), (40, 45), (48, 50), (93, 95), (97, 98)]
     assert pieces(rank.communication) == [(45, 48), (60, 90), (95, 97)]
@@ -154,21 +144,11 @@ def test_the_window_of_an_instant() -> None:
 
 def test_rows_that_begin_in_a_window() -> None:
     rows = [compute(5, 50), compute(10, 11), compute(20, 21), compute(25, 26), compute(39, 99)]
-    rank = a_rank(rows, [window(10, 20, 1), window(30, 40, 2)])
-    found = [
-        (start, at)
-        for batch, window_ in rank.begun(("kernel",), "name")
-        for start, at in zip(batch["start_ns"].to_pylist(), window_.tolist(), strict=True)
-    ]
-    assert found == [(10, 0), (39, 1)]
-    assert [batch.schema.names for batch, _ in rank.begun(("kernel",), "name")] == [
-        ["start_ns", "dur_ns", "name"]
-    ] * 2
-
-
-def test_collectives_of_the_window_are_those_that_begin_in_it() -> None:
-    calls = [collective("send", at, 99) for at in (9, 10, 19, 20)]
-    rank = a_rank([], [window(10, 20)], calls)
+    found = list(a_rank(rows, [window(10, 20, 1), window(30, 40, 2)]).begun(("kernel",), "name"))
+    began = [batch["start_ns"].to_pylist() for batch, _ in found]
+    assert (began, [at.tolist() for _, at in found]) == ([[10], [39]], [[0], [1]])
+    assert [batch.schema.names for batch, _ in found] == [["start_ns", "dur_ns", "name"]] * 2
+    rank = a_rank([], [window(10, 20)], [collective("send", at, 99) for at in (9, 10, 19, 20)])
     assert rank.collectives["start_ns"].to_pylist() == [10, 19]
     assert len(rank.all_collectives) == 4
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, of_run
+from helpers.hand_made import Evidence, of_run, told
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,10 +28,10 @@ REQUESTS: list[tuple[int, int, int, list[int] | None]] = [
 def trace(requests: list[tuple[int, int, int, list[int] | None]], file: str = "t.jsonl") -> pa.Table:
     """Rows of requests: arrival in s, tokens, blocks."""
     own: dict[str, Any] = {"source": "request_trace", "file": file}
+    names = ("arrival_ns", "input_tokens", "output_tokens", "blocks")
     rows = [
-        own
-        | {"request": n, "arrival_ns": at * S, "input_tokens": taken, "output_tokens": made, "blocks": blocks}
-        for n, (at, taken, made, blocks) in enumerate(requests)
+        own | dict(zip(names, (at * S, *rest), strict=True)) | {"request": n}
+        for n, (at, *rest) in enumerate(requests)
     ]
     return pa.Table.from_pylist(rows, schema=REQUEST_TRACE)
 
@@ -40,44 +40,39 @@ def values(metric: str, *tables: pa.Table) -> list[Value]:
     return of_run(f"requests.{metric}", Evidence(request_trace=pa.concat_tables(tables).unify_dictionaries()))
 
 
-def by_key(found: list[Value]) -> dict[tuple[str | None, str | None], float | None]:
-    return {(value.category, value.stat): value.value for value in found}
-
-
-def test_rate() -> None:
+def test_rate_and_tokens() -> None:
     """3 gaps in 100 s, of 10, 80 and 10 s; two requests in the first minute, two in the second."""
-    found = by_key(values("rate", trace(REQUESTS)))
-    assert found[None, None] == 0.03
-    assert found[None, "cv"] == pytest.approx(np.std([10, 80, 10]) / (100 / 3))
-    assert found[None, "peak"] == pytest.approx(2 / 60)
+    found = told(values("rate", trace(REQUESTS)))
+    assert found == pytest.approx({None: 0.03, "cv": np.std([10, 80, 10]) / (100 / 3), "peak": 2 / 60})
     (none,) = values("rate", trace(REQUESTS[:1]))
     assert none.reason == "all requests arrive at once"
+    found = told(values("tokens", trace(REQUESTS)))
+    assert found[None] == (1024 + 1500 + 1100 + 512 + 100) / 4
+    assert (found["output", "p50"], found["input"], found["input", "max"]) == (25, 1034, 1500)
+    # Several traces are kept apart.
+    both = values("rate", trace(REQUESTS, "a"), trace(REQUESTS[:2], "b"))
+    assert both[0].reason == "2 traces: see their rows"
+    assert (told(both)["a"], told(both)["b"]) == (0.03, 0.1)
 
 
-def test_tokens() -> None:
-    found = by_key(values("tokens", trace(REQUESTS)))
-    assert found[None, None] == (1024 + 1500 + 1100 + 512 + 100) / 4
-    assert found["output", "p50"] == 25
-    assert (found["input", None], found["input", "max"]) == (1034, 1500)
-
-
-def test_prefixes_end_at_the_first_new_block() -> None:
-    """The second request finds two blocks, the third one only: its block 3 follows another prefix."""
-    found = values("prefix_reuse", trace(REQUESTS))
-    assert by_key(found) == {(None, None): 3 / 9, (None, "tokens"): (1024 + 512) / 4136}
-    assert found[0].reason == "3 of 9 blocks"
-
-
-def test_order_is_that_of_arrival() -> None:
-    """In the other order the longer prompt is first, and the shorter one is in the cache."""
-    swapped = [REQUESTS[1], REQUESTS[0]]
-    assert by_key(values("prefix_reuse", trace(swapped)))[None, None] == 2 / 5
-    again = [(0, 1024, 1, [1, 2]), (0, 1024, 1, [1, 2])]
-    assert by_key(values("prefix_reuse", trace(again)))[None, None] == 0.5
-
-
-def test_a_block_twice_in_a_request_is_not_reused() -> None:
-    assert by_key(values("prefix_reuse", trace([(0, 1024, 1, [5, 5])])))[None, None] == 0
+@pytest.mark.parametrize(
+    ("requests", "blocks"),
+    [
+        # The second request finds two blocks, the third one only: its block 3 follows another prefix.
+        (REQUESTS, 3 / 9),
+        # In order of arrival: in the other one the longer prompt is first, the shorter one in the cache.
+        ([REQUESTS[1], REQUESTS[0]], 2 / 5),
+        ([(0, 1024, 1, [1, 2]), (0, 1024, 1, [1, 2])], 0.5),
+        # A block twice in a request is not reused.
+        ([(0, 1024, 1, [5, 5])], 0),
+    ],
+)
+def test_prefixes_end_at_the_first_new_block(requests: list[Any], blocks: float) -> None:
+    found = values("prefix_reuse", trace(requests))
+    assert told(found)[None] == blocks
+    if requests is REQUESTS:
+        assert told(found)["tokens"] == (1024 + 512) / 4136
+        assert found[0].reason == "3 of 9 blocks"
 
 
 def test_what_a_trace_does_not_state() -> None:
@@ -89,12 +84,6 @@ def test_what_a_trace_does_not_state() -> None:
     assert empty.reason == "no request has a block"
     (none,) = of_run("requests.rate", Evidence())
     assert none.reason == "needs a trace of requests in Mooncake's format"
-
-
-def test_several_traces_are_kept_apart() -> None:
-    found = values("rate", trace(REQUESTS, "a"), trace(REQUESTS[:2], "b"))
-    assert found[0].reason == "2 traces: see their rows"
-    assert (by_key(found)["a", None], by_key(found)["b", None]) == (0.03, 0.1)
 
 
 @given(st.lists(st.lists(st.integers(0, 6), max_size=5), min_size=1, max_size=12))

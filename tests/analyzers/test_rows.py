@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -33,29 +33,26 @@ from cclbench.ground.schema import RESULTS
 from cclbench.record.rows import Row, builtins
 
 
-def a_metric(per_rank: object) -> Metric:
+def a_metric(per_rank: object, **more: Any) -> Metric:
     return Metric(
-        name="test.metric",
-        definition="d",
-        formula="f",
-        unit="s",
-        better="lower",
-        inputs=(),
-        not_applicable="nothing to say",
-        version=3,
-        per_rank=per_rank,
-        combine=mean_over_ranks,
-        rank_rows=True,
-    )
+        name="test.metric", definition="d", formula="f", unit="s", better="lower", inputs=(),
+        not_applicable="nothing to say", version=3, per_rank=per_rank,
+        **{"combine": mean_over_ranks, "rank_rows": True, **more},
+    )  # fmt: skip
 
 
-def a_row(values: dict[int, list[Value]]) -> list[dict]:
+def a_row(values: dict[int, list[Value]], **metric: Any) -> list[dict[str, Any]]:
+    """Rows of a metric of those values of ranks."""
     policies = dict.fromkeys(values, "steps")
-    return builtins(metric_rows(a_metric(None), values, policies, [], asked="steps", source="kineto"))
+    made = metric_rows(a_metric(None, **metric), values, policies, [], asked="steps", source="kineto")
+    return builtins(made)
 
 
 def none(why: str, status: str = "not_applicable") -> list[Value]:
     return [Value(value=None, status=status, reason=why)]
+
+
+IDLE = a_rank([compute(0, 5)], [window(0, 10)])
 
 
 def test_a_row_has_the_schemas_columns_in_their_order() -> None:
@@ -71,57 +68,47 @@ def test_a_number_that_its_status_denies_is_no_number(status: str) -> None:
 
 
 def test_the_runs_row_comes_first_then_breakdowns_then_ranks() -> None:
-    ranks = {
-        1: [
-            Value(value=3.0),
-            Value(value=1.0, step=2),
-            Value(value=2.0, category="b"),
-            Value(value=1, category="a"),
-        ],
-        0: [Value(value=5.0)],
-    }
+    first = [Value(value=3.0), Value(value=1.0, step=2), Value(value=2.0, category="b")]
+    ranks = {1: [*first, Value(value=1, category="a")], 0: [Value(value=5.0)]}
     assert [(row["rank"], row["category"], row["step"], row["value"]) for row in a_row(ranks)] == [
-        (None, None, None, 4.0),
-        (None, "a", None, 1.0),
-        (None, "b", None, 2.0),
-        (0, None, None, 5.0),
-        (1, None, None, 3.0),
-        (1, "a", None, 1.0),
-        (1, "b", None, 2.0),
-        (1, None, 2, 1.0),
+        *((None, None, None, 4.0), (None, "a", None, 1.0), (None, "b", None, 2.0)),
+        *((0, None, None, 5.0), (1, None, None, 3.0)),
+        *((1, "a", None, 1.0), (1, "b", None, 2.0), (1, None, 2, 1.0)),
     ]
 
 
-def test_weights_make_the_mean_of_ratios_the_ratio_of_sums() -> None:
-    rows = a_row({0: [Value(value=0.5, weight=10)], 1: [Value(value=0.1, weight=30)]})
-    assert rows[0]["value"] == pytest.approx(8 / 40)
+MEASURED, MODELLED = [Value(value=2.0)], [Value(value=8.0, provenance="modelled")]
+ROUGH = {n: [Value(value=2.0 * n, reason="rough")] for n in (1, 2)}
 
 
-def test_no_rank_has_an_answer() -> None:
-    alike = a_row({0: none("no kernels"), 1: none("no kernels")})
-    assert (alike[0]["status"], alike[0]["value"], alike[0]["reason"]) == (
-        "not_applicable",
-        None,
-        "no kernels",
-    )
-    assert alike[0]["provenance"] is None
-    different = a_row({0: none("no kernels"), 1: none("cut"), 2: none("cut")})
-    assert different[0]["reason"] == "no kernels (rank 0); cut (rank 1-2)"
+@pytest.mark.parametrize(
+    ("ranks", "value", "status", "reason"),
+    [
+        # Weights make the mean of ratios the ratio of sums.
+        ({0: [Value(value=0.5, weight=10)], 1: [Value(value=0.1, weight=30)]}, 8 / 40, "ok", None),
+        ({0: none("no kernels"), 1: none("no kernels")}, None, "not_applicable", "no kernels"),
+        (
+            *({0: none("no kernels"), 1: none("cut"), 2: none("cut")}, None),
+            *("not_applicable", "no kernels (rank 0); cut (rank 1-2)"),
+        ),
+        ({0: none("cut"), **ROUGH}, 3, "ok", "rough; 1 of 3 ranks left out: cut (rank 0)"),
+        ({0: none("1.4 of the peak", "failed"), 1: MEASURED}, None, "failed", "1.4 of the peak (rank 0)"),
+        # Ranks without an answer that is no matter leave the figure whole.
+        ({0: MEASURED, 1: none("no kernels")}, 2, "ok", "1 of 2 ranks left out: no kernels (rank 1)"),
+    ],
+)
+def test_the_figure_of_a_run(
+    ranks: dict[int, list[Value]], value: float | None, status: str, reason: str | None
+) -> None:
+    run, *own = a_row(ranks)
+    assert (run["value"], run["status"], run["reason"]) == (pytest.approx(value), status, reason)
+    assert (run["provenance"], run["coverage"]) == (None if value is None else "measured", None)
+    assert [(row["rank"], row["status"]) for row in own] == [(n, one[0].status) for n, one in ranks.items()]
 
 
-def test_some_ranks_have_no_answer() -> None:
-    rows = a_row(
-        {0: none("cut"), 1: [Value(value=2.0, reason="rough")], 2: [Value(value=4.0, reason="rough")]}
-    )
-    assert rows[0]["value"] == 3.0
-    assert rows[0]["reason"] == "rough; 1 of 3 ranks left out: cut (rank 0)"
-    assert [(row["rank"], row["status"]) for row in rows[1:]] == [(0, "not_applicable"), (1, "ok"), (2, "ok")]
-
-
-def test_a_failed_rank_fails_the_run() -> None:
-    rows = a_row({0: none("1.4 of the peak", "failed"), 1: [Value(value=2.0)]})
-    assert (rows[0]["status"], rows[0]["value"]) == ("failed", None)
-    assert rows[0]["reason"] == "1.4 of the peak (rank 0)"
+def test_what_was_measured_is_not_averaged_with_what_was_modelled() -> None:
+    (run, *_), (alike, *_) = a_row({0: MEASURED, 1: MODELLED}), a_row({0: MODELLED, 1: MODELLED})
+    assert [(row["value"], row["provenance"]) for row in (run, alike)] == [(2, "measured"), (8, "modelled")]
 
 
 def _raise(error: Exception) -> object:
@@ -131,19 +118,21 @@ def _raise(error: Exception) -> object:
     return per_rank
 
 
+NOT_FINITE = "the result is not a finite number"
+
+
 @pytest.mark.parametrize(
     ("per_rank", "status", "why"),
     [
         (_raise(NotApplicable("no kernels")), "not_applicable", "no kernels"),
         (_raise(Failed("above one")), "failed", "above one"),
         (lambda _: [], "not_applicable", "nothing to say"),
-        (lambda _: Value(value=math.nan), "failed", "the result is not a finite number"),
-        (lambda _: [Value(value=1.0), Value(value=math.inf)], "failed", "the result is not a finite number"),
+        (lambda _: Value(value=math.nan), "failed", NOT_FINITE),
+        (lambda _: [Value(value=1.0), Value(value=math.inf)], "failed", NOT_FINITE),
     ],
 )
 def test_what_is_no_number_is_a_value_with_a_reason(per_rank: object, status: str, why: str) -> None:
-    view = a_rank([compute(0, 5)], [window(0, 10)])
-    (only,) = rank_rows(view, [a_metric(per_rank)])["test.metric"]
+    (only,) = rank_rows(IDLE, [a_metric(per_rank)])["test.metric"]
     assert (only.value, only.status, only.reason) == (None, status, why)
 
 
@@ -151,56 +140,39 @@ def test_the_window_is_the_policy_used_and_no_two_are_combined() -> None:
     """A step of 10 ns and a trace of 30: the run's step takes 10, and not 30 or their mean."""
     stepped = a_rank([compute(0, 5)], [window(0, 10, 1)], rank=0)
     whole = a_rank([compute(0, 5)], [window(0, 30, source="whole_trace")], rank=1)
-    rows = rows_of("time.step", stepped, whole)
+    run, *_ = rows = rows_of("time.step", stepped, whole)
     assert {(row["rank"], row["window"]) for row in rows} == {(None, "steps"), (0, "steps"), (1, "trace")}
-    (run, *_) = rows
-    assert run["value"] == 10e-9
-    assert run["reason"] == (
-        "1 of 2 ranks left out: its windows are the whole trace, the run's steps (rank 1)"
-    )
+    why = "1 of 2 ranks left out: its windows are the whole trace, the run's steps (rank 1)"
+    assert (run["value"], run["reason"]) == (10e-9, why)
     assert {row["value"] for row in rows if row["rank"] == 1} == {30e-9}
     assert window_policy(a_rank(works_on=None), "annotations") == "annotations"
 
 
 def test_values_cross_process_boundaries() -> None:
     chosen = [METRICS.get(name) for name in METRICS]
-    view = a_rank([compute(0, 5), comm(3, 9)], [window(0, 10, 1)])
-    values = rank_rows(view, chosen)
+    values = rank_rows(a_rank([compute(0, 5), comm(3, 9)], [window(0, 10, 1)]), chosen)
     sent = pickle.loads(pickle.dumps(values))  # noqa: S301  (our own bytes)
     of_run = run_values(RunView(Evidence()), chosen)
 
     def rows(of_rank: dict[str, list[Value]]) -> list[Row]:
-        return [
-            row
-            for metric in chosen
-            for row in metric_rows(
-                metric,
-                {0: of_rank.get(metric.name, [])},
-                {0: "steps"},
-                of_run.get(metric.name, []),
-                asked="steps",
-                source="kineto",
-            )
-        ]
+        found = []
+        for metric in chosen:
+            told, own = of_run.get(metric.name, []), {0: of_rank.get(metric.name, [])}
+            found += metric_rows(metric, own, {0: "steps"}, told, asked="steps", source="kineto")
+        return found
 
     assert rows(sent) == rows(values)
 
 
 def test_a_glob_an_alias_and_a_misspelling() -> None:
-    assert [metric.name for metric, _ in resolve_metrics(["overlap.*"])] == [
-        "overlap.bubble_ideal",
-        "overlap.efficiency",
-        "overlap.exposed_by",
-        "overlap.pipeline_bubble",
-        "overlap.ratio",
-        "overlap.same_stream",
-    ]
+    parts = ("bubble_ideal", "efficiency", "exposed_by", "pipeline_bubble", "ratio", "same_stream")
+    names = [metric.name for metric, _ in resolve_metrics(["overlap.*"])]
+    assert names == [f"overlap.{part}" for part in parts]
     (pair,) = resolve_metrics(["bandwidth_utilization_allgather_group_6"])
     assert (pair[0].name, pair[1].collectives) == ("comm.busbw", ("all_gather",))
-    assert [(m.name, a) for m, a in resolve_metrics(["mfu", "compute.mfu"])] == [("compute.mfu", None)]
-    assert [(m.name, a) for m, a in resolve_metrics(["comm.busbw", "bandwidth_utilization_all*"])] == [
-        ("comm.busbw", None)
-    ]
+    for asked in (["mfu", "compute.mfu"], ["comm.busbw", "bandwidth_utilization_all*"]):
+        name = "compute.mfu" if "mfu" in asked else "comm.busbw"
+        assert [(metric.name, alias) for metric, alias in resolve_metrics(asked)] == [(name, None)]
     assert len(resolve_metrics(["bandwidth_utilization_*"])) == 5
     with pytest.raises(UsageError, match=r"unknown metric 'time.stepp'; did you mean time.step"):
         resolve_metrics(["time.stepp"])
@@ -227,15 +199,15 @@ def test_an_alias_selects_its_kind_or_says_that_there_is_none() -> None:
 
 @pytest.mark.parametrize("number", [math.inf, math.nan])
 def test_ranks_whose_combination_is_no_number_fail_the_run(number: float) -> None:
-    metric = replace(a_metric(None), combine=lambda _: [Value(value=1.0), Value(value=number, stat="max")])
-    (run, *_) = builtins(
-        metric_rows(metric, {0: [Value(value=1.0)]}, {0: "steps"}, [], asked="steps", source="kineto")
-    )
-    assert (run["value"], run["status"], run["reason"]) == (
-        None,
-        "failed",
-        "the result is not a finite number",
-    )
+    odd = [Value(value=1.0), Value(value=number, stat="max")]
+    (run, *_) = a_row({0: [Value(value=1.0)]}, combine=lambda _: odd)
+    assert (run["value"], run["status"], run["reason"]) == (None, "failed", NOT_FINITE)
+
+
+def test_a_combination_that_does_not_apply_says_why() -> None:
+    (run, own) = a_row({0: [Value(value=1.0)]}, combine=_raise(NotApplicable("there is one")))
+    assert (run["value"], run["status"], run["reason"]) == (None, "not_applicable", "there is one")
+    assert own["value"] == 1
 
 
 @pytest.mark.parametrize(
@@ -269,53 +241,33 @@ def test_a_ranks_first_value_says_why_it_is_unknown() -> None:
 
 
 def test_what_cannot_be_modelled_says_what_lacks_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> list[Value]:
-        raise NotApplicable("no card")
-
-    monkeypatch.setitem(STAND_INS, "test.metric", refuse)
-    view = a_rank([compute(0, 5)], [window(0, 10)])
+    monkeypatch.setitem(STAND_INS, "test.metric", _raise(NotApplicable("no card")))
     metric = a_metric(lambda _: [no_value("cut"), no_value("few", stat="p95")])
-    (only,) = rank_rows(view, [metric], model=True)["test.metric"]
+    (only,) = rank_rows(IDLE, [metric], model=True)["test.metric"]
     assert (only.reason, only.stat) == ("cut; not modelled: no card", None)
-    alike = a_metric(lambda _: no_value("no card"))
-    (only,) = rank_rows(view, [alike], model=True)["test.metric"]
+    (only,) = rank_rows(IDLE, [a_metric(lambda _: no_value("no card"))], model=True)["test.metric"]
     assert only.reason == "no card"
 
 
-def test_an_error_in_what_was_asked_for_is_raised() -> None:
-    view = a_rank([compute(0, 5)], [window(0, 10)])
-    with pytest.raises(UsageError, match="nothing like it"):
-        rank_rows(view, [a_metric(_raise(UsageError("nothing like it")))])
-
-
-def test_ranks_without_an_answer_that_is_no_matter_leave_the_figure_whole() -> None:
-    (run, *_) = a_row({0: [Value(value=2.0)], 1: none("no kernels")})
-    assert (run["value"], run["status"], run["coverage"]) == (2, "ok", None)
-    assert run["reason"] == "1 of 2 ranks left out: no kernels (rank 1)"
-
-
 def test_what_a_trace_does_not_state_is_one_unknown_rank_unless_rows_are_counted() -> None:
-    view = a_rank([compute(0, 5)], [window(0, 10)])
-    found = [
-        rank_rows(view, [a_metric(_raise(why))])["test.metric"][0]
-        for why in (Unknown("cut"), Unknown("cut", Coverage(0, 3)), NotApplicable("cut"))
-    ]
+    reasons = (Unknown("cut"), Unknown("cut", Coverage(0, 3)), NotApplicable("cut"))
+    found = [rank_rows(IDLE, [a_metric(_raise(why))])["test.metric"][0] for why in reasons]
     assert [value.coverage for value in found] == [Coverage(0, 1), Coverage(0, 3), None]
     assert {(value.status, value.reason) for value in found} == {("not_applicable", "cut")}
 
 
 def test_a_strangers_defect_is_told_in_so_many_characters_and_our_own_is_raised() -> None:
-    view = a_rank([compute(0, 5)], [window(0, 10)])
+    """And so is an error in what was asked for."""
     raises = _raise(ValueError("x" * 400))
-    defect = a_metric(raises)
     raises.__module__ = "strange.metrics"
-    (only,) = rank_rows(view, [defect])["test.metric"]
-    assert (only.value, only.status) == (None, "failed")
+    (only,) = rank_rows(IDLE, [a_metric(raises)])["test.metric"]
     said = "a defect of the plug-in strange.metrics: ValueError: "
-    assert only.reason == said + "x" * (300 - len(said))
+    assert (only.value, only.status, only.reason) == (None, "failed", said + "x" * (300 - len(said)))
     raises.__module__ = "cclbench.analyzers.time"
     with pytest.raises(ValueError, match="xxx"):
-        rank_rows(view, [defect])
+        rank_rows(IDLE, [a_metric(raises)])
+    with pytest.raises(UsageError, match="nothing like it"):
+        rank_rows(IDLE, [a_metric(_raise(UsageError("nothing like it")))])
 
 
 def told_rows(told: list[Value], ranks: dict[int, list[Value]], policies: dict[int, str]) -> list[dict]:
@@ -326,59 +278,28 @@ def told_rows(told: list[Value], ranks: dict[int, list[Value]], policies: dict[i
 
 def test_what_files_tell_stands_in_where_no_rank_has_a_number() -> None:
     told = [
-        Value(value=4.0, rank=0, step=1, stat="a"),
-        Value(value=3.0, rank=0, step=0, stat="b"),
-        Value(value=2.0, rank=0, source="memory_snapshot"),
-        Value(value=1.0),
+        *(Value(value=4.0, rank=0, step=1, stat="a"), Value(value=3.0, rank=0, step=0, stat="b")),
+        *(Value(value=2.0, rank=0, source="memory_snapshot"), Value(value=1.0)),
     ]
     silent = {0: none("cut"), 1: none("cut")}
     rows = told_rows(told, silent, {0: "steps", 1: "trace"})
     assert [(row["rank"], row["step"], row["value"], row["source"]) for row in rows] == [
-        (None, None, 1, "kineto"),
-        (0, None, 2, "memory_snapshot"),
-        (0, 0, 3, "kineto"),
-        (0, 1, 4, "kineto"),
+        *((None, None, 1, "kineto"), (0, None, 2, "memory_snapshot")),
+        *((0, 0, 3, "kineto"), (0, 1, 4, "kineto")),
     ]
-    assert {row["window"] for row in rows} == {"trace"}
     # Files tell of all that they hold, whatever windows were asked for.
-    assert {row["window"] for row in told_rows(told, {}, {})} == {"trace"}
-    assert {row["window"] for row in told_rows(told, silent, {0: "steps", 1: "steps"})} == {"trace"}
+    stepped = told_rows(told, silent, {0: "steps", 1: "steps"})
+    assert {row["window"] for row in (*rows, *told_rows(told, {}, {}), *stepped)} == {"trace"}
     answered = told_rows(told, {0: [Value(value=9.0)], 1: none("cut")}, {0: "steps", 1: "trace"})
     assert [(row["rank"], row["value"], row["window"]) for row in answered] == [
-        (None, 9, "steps"),
-        (0, 9, "steps"),
-        (1, None, "trace"),
+        *((None, 9, "steps"), (0, 9, "steps"), (1, None, "trace"))
     ]
     (nothing, *_) = told_rows([no_value("none")], silent, {0: "steps", 1: "steps"})
     assert nothing["reason"] == "cut"
-
-
-def test_a_run_without_traces_says_so() -> None:
     (row,) = told_rows([], {}, {})
     assert (row["value"], row["status"], row["reason"]) == (None, "not_applicable", "the run has no trace")
 
 
 def test_a_metric_of_all_ranks_alone_has_no_ranks_rows() -> None:
-    metric = replace(a_metric(None), rank_rows=False)
-    rows = metric_rows(metric, {0: [Value(value=1.0)]}, {0: "steps"}, [], asked="steps", source="kineto")
-    assert [(row.rank, row.value, row.version) for row in rows] == [(None, 1, 3)]
-
-
-def test_what_was_measured_is_not_averaged_with_what_was_modelled() -> None:
-    measured, modelled = [Value(value=2.0)], [Value(value=8.0, provenance="modelled")]
-    (run, *_) = a_row({0: measured, 1: modelled})
-    assert (run["value"], run["provenance"]) == (2, "measured")
-    (run, *_) = a_row({0: modelled, 1: modelled})
-    assert (run["value"], run["provenance"]) == (8, "modelled")
-
-
-def test_a_combination_that_does_not_apply_says_why() -> None:
-    def alone(_: object) -> list[Value]:
-        raise NotApplicable("there is one")
-
-    metric = replace(a_metric(None), combine=alone)
-    (run, own) = builtins(
-        metric_rows(metric, {0: [Value(value=1.0)]}, {0: "steps"}, [], asked="steps", source="kineto")
-    )
-    assert (run["value"], run["status"], run["reason"]) == (None, "not_applicable", "there is one")
-    assert own["value"] == 1
+    rows = a_row({0: [Value(value=1.0)]}, rank_rows=False)
+    assert [(row["rank"], row["value"], row["version"]) for row in rows] == [(None, 1, 3)]

@@ -34,75 +34,52 @@ def sequences(rank: RankView, length: int) -> Found:
     return found(rank_sequences(rank, length).table, length)
 
 
-def test_pairs_of_a_stream() -> None:
-    """a 10 ns, gap 5, b 5 ns, gap 10, a 10 ns, gap 0, b 20 ns; a and b without their template arguments."""
-    rows = [
-        kernel("void a<float>(int)", 0, 10),
-        kernel("b", 15, 20),
-        kernel("void a<half>(int)", 30, 40),
-        kernel("b", 40, 60),
-    ]
-    one = rank_sequences(a_rank(rows, [window(0, 100)]), 2)
-    assert found(one.table, 2) == {("a", "b"): (2, 45, 5), ("b", "a"): (1, 15, 10)}
-    assert (one.kernels, one.kernel_ns, one.windows, one.policy) == (4, 45, 1, "steps")
-    assert sequences(a_rank(rows, [window(0, 100)]), 4) == {("a", "b", "a", "b"): (1, 45, 15)}
-    assert sequences(a_rank(rows, [window(0, 100)]), 5) == {}
+# a 10 ns, gap 5, b 5 ns, gap 10, a 10 ns, gap 0, b 20 ns; a and b without their template arguments.
+TURNS = [
+    *(kernel("void a<float>(int)", 0, 10), kernel("b", 15, 20)),
+    *(kernel("void a<half>(int)", 30, 40), kernel("b", 40, 60)),
+]
+# Four kernels of 1, 2, 3 and 4 ns with gaps of 9, 8 and 7: three pairs, two triples.
+ALIKE = [kernel("a", 10 * n, 11 * n + 1) for n in range(4)]
+A, B = kernel("a", 0, 10), kernel("b", 20, 30)
 
 
-def test_kernels_and_gaps_of_overlapping_occurrences_count_once() -> None:
-    """Four kernels of 1, 2, 3 and 4 ns with gaps of 9, 8 and 7: three pairs, two triples."""
-    rows = [kernel("a", 0, 1), kernel("a", 10, 12), kernel("a", 20, 23), kernel("a", 30, 34)]
-    rank = a_rank(rows, [window(0, 100)])
-    assert sequences(rank, 2) == {("a", "a"): (3, 10, 24)}
-    assert sequences(rank, 3) == {("a", "a", "a"): (2, 10, 24)}
-
-
-@pytest.mark.parametrize("kind", ["copy", "memset"])
-def test_a_copy_or_memset_ends_a_run(kind: str) -> None:
-    rows = [kernel("a", 0, 10), event(kind, 12, 13), kernel("b", 20, 30)]
-    assert sequences(a_rank(rows, [window(0, 100)]), 2) == {}
-
-
-def test_a_communication_kernel_is_a_kernel_of_a_run() -> None:
-    rows = [kernel("a", 0, 10), comm(12, 13, track=7), kernel("b", 20, 30)]
-    expected = {("a", "nccl"): (1, 11, 2), ("nccl", "b"): (1, 11, 7)}
-    assert sequences(a_rank(rows, [window(0, 100)]), 2) == expected
-
-
-def test_communication_alone_is_no_sequence() -> None:
-    rows = [comm(0, 10), comm(20, 30), kernel("a", 40, 50, track=20)]
-    assert sequences(a_rank(rows, [window(0, 100)]), 2) == {("nccl", "a"): (1, 20, 10)}
+@pytest.mark.parametrize(
+    ("rows", "length", "expected"),
+    [
+        (TURNS, 2, {("a", "b"): (2, 45, 5), ("b", "a"): (1, 15, 10)}),
+        *((TURNS, 4, {("a", "b", "a", "b"): (1, 45, 15)}), (TURNS, 5, {})),
+        # Kernels and gaps of overlapping occurrences count once.
+        *((ALIKE, 2, {("a", "a"): (3, 10, 24)}), (ALIKE, 3, {("a", "a", "a"): (2, 10, 24)})),
+        # A copy or memset ends a run; a communication kernel is one of it, and no sequence alone.
+        *(([A, event(kind, 12, 13), B], 2, {}) for kind in ("copy", "memset")),
+        ([A, comm(12, 13, track=7), B], 2, {("a", "nccl"): (1, 11, 2), ("nccl", "b"): (1, 11, 7)}),
+        ([comm(0, 10), comm(20, 30), kernel("a", 40, 50, track=20)], 2, {("nccl", "a"): (1, 20, 10)}),
+        # Kernels of a graph may overlap on the stream that stands for it: until 100 there is no gap.
+        (
+            [kernel("a", 0, 100), kernel("b", 10, 20), kernel("c", 104, 110)],
+            *(2, {("a", "b"): (1, 110, 0), ("b", "c"): (1, 16, 4)}),
+        ),
+    ],
+)
+def test_sequences_of_a_stream(rows: list[dict[str, Any]], length: int, expected: Found) -> None:
+    assert sequences(a_rank(rows, [window(0, 200)]), length) == expected
 
 
 def test_a_sequence_lies_on_one_stream_in_one_window() -> None:
     """Stream 7 has a, b in the first window and c in the second; stream 9 of either device has a kernel."""
-    rows = [
-        kernel("a", 0, 10),
-        kernel("x", 5, 15, track=9),
-        kernel("b", 20, 30),
-        kernel("y", 32, 38, track=9, device=1),
-        kernel("c", 50, 60),
-        kernel("d", 110, 120),
-    ]
+    rows = [A, kernel("x", 5, 15, track=9), B, kernel("y", 32, 38, track=9, device=1)]
+    rows += [kernel("c", 50, 60), kernel("d", 110, 120)]
     rank = a_rank(rows, [window(0, 40, 1), window(40, 100, 2)])
     assert sequences(rank, 2) == {("a", "b"): (1, 20, 10)}
 
 
-def test_a_gap_ends_what_the_stream_ran_at_all() -> None:
-    """Kernels of a graph may overlap on the stream that stands for it: until 100 there is no gap."""
-    rows = [kernel("a", 0, 100), kernel("b", 10, 20), kernel("c", 104, 110)]
-    rank = a_rank(rows, [window(0, 200)])
-    assert sequences(rank, 2) == {("a", "b"): (1, 110, 0), ("b", "c"): (1, 16, 4)}
-
-
 def test_ranks_add_up() -> None:
-    rows = [kernel("a", 0, 10), kernel("b", 15, 20)]
-    one = rank_sequences(a_rank(rows, [window(0, 100)]), 2)
-    other = rank_sequences(a_rank([*rows, kernel("c", 30, 31)], [window(0, 100)], rank=1), 2)
-    assert found(merge_sequences([one.table, other.table]), 2) == {
-        ("a", "b"): (2, 30, 10),
-        ("b", "c"): (1, 6, 10),
-    }
+    one = rank_sequences(a_rank(TURNS[:2], [window(0, 100)]), 2)
+    assert (one.kernels, one.kernel_ns, one.windows, one.policy) == (2, 15, 1, "steps")
+    other = rank_sequences(a_rank([*TURNS[:2], kernel("c", 30, 31)], [window(0, 100)], rank=1), 2)
+    both = found(merge_sequences([one.table, other.table]), 2)
+    assert both == {("a", "b"): (2, 30, 10), ("b", "c"): (1, 6, 10)}
 
 
 def test_without_kernels_there_are_none_and_a_reason() -> None:

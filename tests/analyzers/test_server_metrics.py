@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, of_run
+from helpers.hand_made import Evidence, of_run, told
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,10 +41,6 @@ def values(metric: str, *tables: pa.Table) -> list[Value]:
     return of_run(f"serving.{metric}", Evidence(server_metrics=together))
 
 
-def by_key(found: list[Value]) -> dict[tuple[str | None, str | None], float | None]:
-    return {(value.category, value.stat): value.value for value in found}
-
-
 def parts(count: float, whole: float, queue: float, prefill: float, decode: float) -> list[Sample]:
     own = {"e2e_latency": whole, "queue": queue, "prefill": prefill, "decode": decode}
     return [row for name, total in own.items() for row in histogram(name, count, total)]
@@ -53,50 +49,35 @@ def parts(count: float, whole: float, queue: float, prefill: float, decode: floa
 def test_parts_of_a_requests_time_add_up() -> None:
     """4 requests between the snapshots: 12 s in all, 2 s queued, 1 s of prefill, 8 s of decoding."""
     before = table(parts(2, 100, 10, 20, 30), "m_before.prom")
-    after = table(parts(6, 112, 12, 21, 38), "m_after.prom")
-    found = values("request_time", before, after)
-    assert by_key(found) == {
-        (None, None): 3.0,
-        ("queue", None): 0.5,
-        ("prefill", None): 0.25,
-        ("decode", None): 2.0,
-        ("outside", None): 0.25,
-    }
-    assert {value.reason for value in found} == {"of 4 requests"}
-    assert {value.source for value in found} == {"prometheus"}
-
-
-def test_one_snapshot_is_since_the_start() -> None:
+    found = values("request_time", before, table(parts(6, 112, 12, 21, 38), "m_after.prom"))
+    assert told(found) == {None: 3.0, "queue": 0.5, "prefill": 0.25, "decode": 2.0, "outside": 0.25}
+    assert {(value.reason, value.source) for value in found} == {("of 4 requests", "prometheus")}
+    # One snapshot is since the start.
     whole, *_ = values("request_time", table(parts(2, 6, 1, 1, 3)))
     assert (whole.value, whole.reason) == (3.0, f"of 2 requests; {SINCE_START}")
 
 
 def test_scrapes_of_one_file_and_servers_add_up() -> None:
     """First and last scrape; a server that appears later counts from 0."""
-    tables = [
-        table(parts(1, 5, 1, 1, 2), scrape=0),
-        table(parts(2, 50, 1, 1, 2), scrape=1),
-        table(parts(3, 65, 11, 1, 42), scrape=2),
-        table(parts(1, 12, 2, 4, 6), scrape=2, series='engine="1"'),
-    ]
-    found = by_key(values("request_time", *tables))
-    assert found[None, None] == (60 + 12) / 3
-    assert found["queue", None] == (10 + 2) / 3
-    assert sum(found[part, None] or 0 for part in ("queue", "prefill", "decode", "outside")) == 24
+    scrapes = [(1, 5, 1, 1, 2), (2, 50, 1, 1, 2), (3, 65, 11, 1, 42)]
+    tables = [table(parts(*one), scrape=n) for n, one in enumerate(scrapes)]
+    found = told(values("request_time", *tables, table(parts(1, 12, 2, 4, 6), scrape=2, series='engine="1"')))
+    assert (found[None], found["queue"]) == ((60 + 12) / 3, (10 + 2) / 3)
+    assert sum(found[part] or 0 for part in ("queue", "prefill", "decode", "outside")) == 24
+    # Two servers' files are kept apart.
+    both = values("request_time", table(parts(1, 2, 0, 0, 1), "a"), table(parts(1, 4, 0, 0, 1), "b"))
+    assert both[0].reason == "2 servers: see their rows"
+    assert (told(both)["a"], told(both)["b: decode"]) == (2, 1)
+
+
+FIRST, GONE_SERVER = table(parts(3, 9, 1, 1, 1)), table(parts(1, 3, 0, 0, 1), series="s")
 
 
 @pytest.mark.parametrize(
     ("tables", "reason"),
     [
-        ([table(parts(3, 9, 1, 1, 1)), table(parts(1, 3, 0, 0, 1), scrape=1)], RESTARTED),
-        (
-            [
-                table(parts(3, 9, 1, 1, 1)),
-                table(parts(1, 3, 0, 0, 1), series="s"),
-                table(parts(4, 9, 1, 1, 1), scrape=1),
-            ],
-            GONE,
-        ),
+        ([FIRST, table(parts(1, 3, 0, 0, 1), scrape=1)], RESTARTED),
+        ([FIRST, GONE_SERVER, table(parts(4, 9, 1, 1, 1), scrape=1)], GONE),
         ([table(histogram("queue", 1, 1))], "the snapshots have no e2e latency"),
         ([table(parts(0, 0, 0, 0, 0))], "no request finished"),
     ],
@@ -110,36 +91,28 @@ def test_parts_of_other_requests_do_not_add_up() -> None:
     samples = parts(4, 12, 2, 1, 8)
     samples[2] = ("queue", "count", None, 5)
     whole, outside = values("request_time", table(samples))
-    assert whole.value == 3
-    assert (outside.reason or "") == "4 requests finished, but queue 5 were timed"
-    whole, outside = values("request_time", table(histogram("e2e_latency", 4, 12)))
+    assert (whole.value, outside.reason) == (3, "4 requests finished, but queue 5 were timed")
+    _, outside = values("request_time", table(histogram("e2e_latency", 4, 12)))
     assert outside.reason == "the server does not time its queue, prefill, decode"
-
-
-def test_a_rest_below_zero_says_why() -> None:
+    # A rest below zero says why.
     *_, outside = values("request_time", table(parts(1, 1, 1, 1, 1)))
-    assert outside.value == -2
-    assert "read other clocks" in (outside.reason or "")
+    assert (outside.value, "read other clocks" in (outside.reason or "")) == (-2, True)
 
 
 def test_bounds_of_percentiles_are_those_of_the_bucket() -> None:
     """10 observations: 5 up to 1 s, 4 up to 2 s, 1 beyond: the 5th, the 9th and the 10th."""
     buckets = ((0.5, 0), (1.0, 5), (2.0, 9), (inf, 10))
     found = values("server_latency", table(histogram("ttft", 10, 14, *buckets)))
-    shown = by_key(found)
-    assert shown["ttft", None] == 1.4
-    assert (shown["ttft", "p50_low"], shown["ttft", "p50_high"]) == (0.5, 1.0)
-    assert (shown["ttft", "p90_low"], shown["ttft", "p90_high"]) == (1.0, 2.0)
-    assert (shown["ttft", "p99_low"], shown["ttft", "p99_high"]) == (2.0, None)
+    shown, bounds = told(found), {50: (0.5, 1.0), 90: (1.0, 2.0), 99: (2.0, None)}
+    assert shown["ttft"] == 1.4
+    for percent, (low, high) in bounds.items():
+        assert (shown["ttft", f"p{percent}_low"], shown["ttft", f"p{percent}_high"]) == (low, high)
     (beyond,) = (value for value in found if value.stat == "p99_high")
     assert beyond.reason == "beyond the last bucket"
-
-
-def test_servers_with_other_buckets_have_no_bounds() -> None:
+    # Servers with other buckets have no bounds.
     one = table(histogram("ttft", 1, 1, (1.0, 1), (inf, 1)), series="a")
-    other = table(histogram("ttft", 1, 2, (3.0, 1), (inf, 1)), series="b")
-    found = values("server_latency", one, other)
-    assert by_key(found)["ttft", None] == 1.5
+    found = values("server_latency", one, table(histogram("ttft", 1, 2, (3.0, 1), (inf, 1)), series="b"))
+    assert told(found)["ttft"] == 1.5
     assert all(v.status == "not_applicable" for v in found if v.stat is not None)
 
 
@@ -154,18 +127,10 @@ def test_bounds_contain_the_observation(observations: list[float], percent: int)
     assert (nextafter(found[0], inf) if found[0] else 0) <= wanted <= found[1]
 
 
-def test_two_servers_files_are_kept_apart() -> None:
-    found = values("request_time", table(parts(1, 2, 0, 0, 1), "a"), table(parts(1, 4, 0, 0, 1), "b"))
-    assert found[0].reason == "2 servers: see their rows"
-    assert by_key(found)["a", None] == 2
-    assert by_key(found)["b: decode", None] == 1
-
-
 def test_prefix_hits() -> None:
     def counted(queries: float, hits: float, scrape: int) -> pa.Table:
-        return table(
-            [("prefix_queries", "total", None, queries), ("prefix_hits", "total", None, hits)], scrape=scrape
-        )
+        totals = {"prefix_queries": queries, "prefix_hits": hits}
+        return table([(name, "total", None, value) for name, value in totals.items()], scrape=scrape)
 
     (found,) = values("prefix_hit_rate", counted(100, 50, 0), counted(300, 80, 1))
     assert (found.value, found.reason) == (0.15, "30 of 200 tokens")

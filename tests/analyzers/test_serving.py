@@ -16,18 +16,37 @@ from helpers.hand_made import card as a_card
 import cclbench
 from cclbench.analyzers.metric import Coverage, Value
 from cclbench.card.model import Card
-from cclbench.formats.serving import Serving
 from cclbench.ground.evidence_schema import REQUESTS, SERVING
 
 MS = 10**6
+
 METRIC_NAMES = ["ttft", "tpot", "itl", "e2e_latency", "request_throughput", "output_throughput", "goodput"]
-REQUEST_ROWS: list[dict[str, Any]] = [
-    {"success": True, "output_tokens": 3, "ttft_ns": 100 * MS, "itl_ns": [10 * MS, 30 * MS]},
-    {"success": True, "output_tokens": 1, "ttft_ns": 200 * MS, "itl_ns": []},
-    {"success": False, "output_tokens": 0, "ttft_ns": 5 * MS, "itl_ns": [7 * MS]},
-    {"success": True, "output_tokens": 5, "ttft_ns": 300 * MS, "itl_ns": [20 * MS] * 3 + [40 * MS]},
-    {"success": True, "output_tokens": 4, "ttft_ns": 400 * MS, "itl_ns": []},
+NO_CLIENT = "a kernel trace has no requests or tokens: it needs the client's benchmark file"
+STATED = "as stated by the client's file"
+
+
+PIECES = (
+    "of one output token or of unknown length",
+    "answered in one piece",
+    "without a latency",
+    "with the last token before the first",
+)
+
+
+def _request(
+    tokens: int | None, ttft: float | None, gaps: list[int] | None, *, whole: float | None = None, **more: Any
+) -> dict[str, Any]:
+    """An answered request: its tokens, and ms to the first one, between them and to the last one."""
+    times = {"ttft_ns": ttft and round(ttft * MS), "e2e_ns": whole and round(whole * MS)}
+    listed = None if gaps is None else [gap * MS for gap in gaps]
+    return {"success": True, "output_tokens": tokens, "itl_ns": listed, **times, **more}
+
+
+REQUEST_ROWS = [
+    *(_request(3, 100, [10, 30]), _request(1, 200, []), _request(0, 5, [7], success=False)),
+    *(_request(5, 300, [20, 20, 20, 40]), _request(4, 400, [])),
 ]
+
 DURATION = ("duration", None, 2.0)
 
 Stated = tuple[str, str | None, float]
@@ -83,55 +102,35 @@ def test_what_latencies_leave_out_and_rest_on() -> None:
     (ttft, *_), (tpot, *_) = (_values(metric, _requests(REQUEST_ROWS)) for metric in ("ttft", "tpot"))
     assert (ttft.provenance, tpot.provenance) == ("measured", "derived")
     assert ttft.words == "left out: 1 failed"
-    assert tpot.left_out == {
-        "failed": 1,
-        "of unknown outcome": 0,
-        "of one output token or of unknown length": 1,
-        "answered in one piece": 1,
-        "without a latency": 0,
-        "with the last token before the first": 0,
-    }
+    left_out = dict(zip(PIECES, (1, 1, 0, 0), strict=True))
+    assert tpot.left_out == {"failed": 1, "of unknown outcome": 0, **left_out}
 
 
 def test_latencies_as_listed_are_measured_and_preferred_to_sums() -> None:
+    """Tokens take (500 − 100) / 2 and (500 − 300) / 4 ms; a last token before the first is left out."""
     rows = [row | {"e2e_ns": 500 * MS} for row in REQUEST_ROWS]
-    (mean, *_) = _values("e2e_latency", _requests(rows))
-    assert (mean.value, mean.provenance) == (0.5, "measured")
-    (derived, *_) = _values("e2e_latency", _requests(REQUEST_ROWS))
-    assert derived.provenance == "derived"
-    # (500 − 100) / 2 and (500 − 300) / 4 ms
+    (mean, *_), (derived, *_) = (_values("e2e_latency", _requests(own)) for own in (rows, REQUEST_ROWS))
+    assert (mean.value, mean.provenance, derived.provenance) == (0.5, "measured", "derived")
     assert _numbers(_values("tpot", _requests(rows)))[None] == pytest.approx(0.125)
-
-
-def test_a_last_token_before_the_first_is_left_out() -> None:
-    rows = [REQUEST_ROWS[0], REQUEST_ROWS[3] | {"e2e_ns": 1}]
-    (mean, *_) = _values("tpot", _requests(rows))
-    assert mean.value == 0.02
-    assert mean.left_out["with the last token before the first"] == 1
+    (mean, *_) = _values("tpot", _requests([REQUEST_ROWS[0], REQUEST_ROWS[3] | {"e2e_ns": 1}]))
+    assert (mean.value, mean.left_out["with the last token before the first"]) == (0.02, 1)
 
 
 def test_a_first_token_that_is_the_last_is_no_time_of_zero_but_one_gap_of_zero_is() -> None:
     """Of 200, 0 and nothing: 3 tokens in 200 ms, 2 at once; 1 token has no gap."""
-    rows = [
-        {"success": True, "output_tokens": 3, "ttft_ns": 100 * MS, "itl_ns": [200 * MS]},
-        {"success": True, "output_tokens": 2, "ttft_ns": 100 * MS, "itl_ns": [0]},
-        {"success": True, "output_tokens": 1, "ttft_ns": 100 * MS, "itl_ns": [5 * MS]},
-        {"success": True, "output_tokens": 3, "ttft_ns": 100 * MS, "itl_ns": [], "e2e_ns": 900 * MS},
-    ]
+    told = [(3, [200], None), (2, [0], None), (1, [5], None), (3, [], 900)]
+    rows = [_request(tokens, 100, gaps, whole=whole) for tokens, gaps, whole in told]
     (mean, *_) = _values("tpot", _requests(rows))
     assert mean.value == pytest.approx((0.1 + 0) / 2)
     assert mean.coverage == Coverage(2, 2)
     assert mean.words == "left out: 1 of one output token or of unknown length, 1 answered in one piece"
 
 
-UNKNOWN_ROWS: list[dict[str, Any]] = [
-    {"success": True, "output_tokens": 3, "ttft_ns": 100 * MS, "itl_ns": [10 * MS, 30 * MS]},
-    {"success": True, "output_tokens": 3, "ttft_ns": None, "itl_ns": [50 * MS]},
-    {"success": True, "output_tokens": 2, "ttft_ns": 300 * MS, "itl_ns": None},
-    {"success": True, "output_tokens": None, "ttft_ns": 200 * MS, "itl_ns": [60 * MS], "e2e_ns": 250 * MS},
-    {"success": True, "output_tokens": 2, "ttft_ns": 200 * MS, "itl_ns": [10 * MS], "e2e_ns": 200 * MS - 1},
-    {"success": False, "output_tokens": 0, "ttft_ns": 1 * MS, "itl_ns": [1 * MS]},
-    {"success": None, "output_tokens": 2, "ttft_ns": 1 * MS, "itl_ns": [1 * MS]},
+UNKNOWN_ROWS = [
+    *(_request(3, 100, [10, 30]), _request(3, None, [50]), _request(2, 300, None)),
+    # 1 ns before its first token
+    *(_request(None, 200, [60], whole=250), _request(2, 200, [10], whole=200 - 1e-6)),
+    *(_request(0, 1, [1], success=False), _request(2, 1, [1], success=None)),
 ]
 
 
@@ -145,19 +144,7 @@ UNKNOWN_ROWS: list[dict[str, Any]] = [
         # 140, 250 and 1 ns less than 200 ms; nobody knows the second's first token and the third's gaps
         ("e2e_latency", 0.589999999 / 3, 3, 2, {"without a latency": 2}, "measured"),
         # 40 / 2 ms
-        (
-            "tpot",
-            0.020,
-            1,
-            4,
-            {
-                "of one output token or of unknown length": 1,
-                "answered in one piece": 0,
-                "without a latency": 2,
-                "with the last token before the first": 1,
-            },
-            "derived",
-        ),
+        ("tpot", 0.020, 1, 4, dict(zip(PIECES, (1, 0, 2, 1), strict=True)), "derived"),
     ],
 )
 def test_requests_that_state_a_part_only_leave_a_latency_partial(
@@ -193,25 +180,49 @@ def test_a_rate_as_stated_is_mentioned_where_it_differs_by_more_than_a_hundredth
     assert (rate.reason or "of the listed requests").startswith("of the listed requests")
 
 
-def test_without_a_duration_a_stated_rate_stands() -> None:
-    stated = _serving(("request_throughput", None, 3.0))
-    (rate,) = _values("request_throughput", _requests(REQUEST_ROWS), stated)
-    assert (rate.value, rate.provenance, rate.reason) == (3.0, "measured", "as stated by the client's file")
-    partly = [REQUEST_ROWS[0], REQUEST_ROWS[1] | {"success": None}]
-    (rate,) = _values(
-        "request_throughput", _requests(partly), _serving(DURATION, ("request_throughput", None, 3.0))
-    )
-    assert rate.value == 3.0
-    (none,) = _values("request_throughput", _requests(REQUEST_ROWS))
-    assert (none.reason or "").startswith(
-        "the file states none; it needs the duration and the requests' lists"
-    )
+LISTED, TIMED = _requests(REQUEST_ROWS), _serving(DURATION)
+NONE_ANSWERED = _requests([REQUEST_ROWS[2]])
+UNKNOWN_OUTCOME = _requests([row | {"success": None} for row in REQUEST_ROWS])
+UNKNOWN_LENGTH = _requests([row | {"output_tokens": None} for row in REQUEST_ROWS])
+PARTLY_ANSWERED = _requests([REQUEST_ROWS[0], REQUEST_ROWS[1] | {"success": None}])
+RATE, GOODPUT = ("request_throughput", None, 3.0), ("goodput", None, 0.0)
+NO_RATE = "the file states none; it needs the duration and the requests' lists"
 
 
-def test_throughputs_of_the_requests() -> None:
-    tables = (_requests(REQUEST_ROWS), _serving(DURATION))
-    assert _numbers(_values("request_throughput", *tables)) == {None: 2.0}  # 4 / 2 s
-    assert _numbers(_values("output_throughput", *tables)) == {None: 6.5}  # 13 / 2 s
+@pytest.mark.parametrize(
+    ("metric", "tables", "value", "why"),
+    [
+        ("request_throughput", [LISTED, TIMED], 2.0, None),  # 4 / 2 s
+        ("output_throughput", [LISTED, TIMED], 6.5, None),  # 13 / 2 s
+        ("request_throughput", [NONE_ANSWERED, TIMED], 0.0, None),
+        ("output_throughput", [NONE_ANSWERED, TIMED], 0.0, None),
+        ("ttft", [NONE_ANSWERED, TIMED], None, "no answered request that the file lists has one"),
+        # Without a duration, or an outcome of each request, a stated rate stands.
+        ("request_throughput", [LISTED, _serving(RATE)], 3.0, STATED),
+        ("request_throughput", [PARTLY_ANSWERED, _serving(DURATION, RATE)], 3.0, STATED),
+        ("request_throughput", [UNKNOWN_OUTCOME, _serving(DURATION, RATE)], 3.0, STATED),
+        ("request_throughput", [_serving(RATE, GOODPUT, DURATION)], 3.0, STATED),
+        ("goodput", [_serving(RATE, GOODPUT, DURATION)], 0.0, STATED),
+        ("request_throughput", [LISTED], None, NO_RATE),
+        ("output_throughput", [_serving(RATE, GOODPUT, DURATION)], None, NO_RATE),
+        ("output_throughput", [UNKNOWN_LENGTH, TIMED], None, NO_RATE),
+        ("tpot", [UNKNOWN_LENGTH, TIMED], None, "no answered request that the file lists has one"),
+        ("goodput", [TIMED], None, "service-level objectives"),
+    ],
+)
+def test_rates_of_requests_and_as_stated(
+    metric: str, tables: list[pa.Table], value: float | None, why: str | None
+) -> None:
+    own, *_ = found = _values(metric, *tables)
+    assert (own.value, own.status) == (value, "not_applicable" if value is None else "ok")
+    assert own.reason is None if why is None else why in (own.reason or "")
+    assert {one.status for one in found} == {own.status}
+    assert value is None or own.provenance == ("measured" if why == STATED else "derived")
+
+
+def test_requests_of_unknown_outcome_are_not_taken_for_answered() -> None:
+    mean, p50, *_ = _values("ttft", UNKNOWN_OUTCOME, _serving(DURATION, ("ttft", "mean", 0.1)))
+    assert (mean.value, p50.reason) == (0.1, "no answered request that the file lists has one")
 
 
 @pytest.mark.parametrize(("stated", "mentioned"), [(0.2524, False), (0.24, True)])
@@ -223,70 +234,30 @@ def test_the_files_summary_is_mentioned_where_it_differs(stated: float, mentione
 
 
 def test_summaries_give_what_they_hold() -> None:
-    stated = _serving(
-        ("ttft", "mean", 0.1), ("ttft", "p99", 0.4), ("ttft", "std", 0.05), ("itl", "mean", 9.0)
-    )
-    found = {value.stat: value for value in _values("ttft", stated)}
+    held = [("ttft", "mean", 0.1), ("ttft", "p99", 0.4), ("ttft", "std", 0.05), ("itl", "mean", 9.0)]
+    found = {value.stat: value for value in _values("ttft", _serving(*held))}
     assert {stat: value.value for stat, value in found.items()} == {
-        None: 0.1,
-        "p50": None,
-        "p90": None,
-        "p99": 0.4,
-        "std": 0.05,
-    }
+        None: 0.1, "p50": None, "p90": None, "p99": 0.4, "std": 0.05
+    }  # fmt: skip
     assert found["p90"].status == "not_applicable"
     assert found["p90"].reason == (
         "the file has only summaries: p90 needs the requests' lists"
         " (vLLM: --save-detailed, SGLang: --output-details)"
     )
-    assert (found[None].provenance, found[None].reason) == ("measured", "as stated by the client's file")
-
-
-def test_throughput_and_goodput_as_stated() -> None:
-    stated = _serving(("request_throughput", None, 3.0), ("goodput", None, 0.0), DURATION)
-    assert _numbers(_values("request_throughput", stated)) == {None: 3.0}
-    assert _numbers(_values("goodput", stated)) == {None: 0.0}
-    (none,) = _values("output_throughput", stated)
-    assert "the file states none" in (none.reason or "")
-    (none,) = _values("goodput", _serving(DURATION))
-    assert "service-level objectives" in (none.reason or "")
-
-
-def test_requests_of_unknown_outcome_are_not_taken_for_answered() -> None:
-    rows = [row | {"success": None} for row in REQUEST_ROWS]
-    tables = (_requests(rows), _serving(DURATION, ("ttft", "mean", 0.1), ("request_throughput", None, 1.5)))
-    mean, p50, *_ = _values("ttft", *tables)
-    assert mean.value == 0.1
-    assert p50.reason == "no answered request that the file lists has one"
-    assert _numbers(_values("request_throughput", *tables)) == {None: 1.5}
-
-
-def test_unknown_lengths_give_no_token_rate() -> None:
-    rows = [row | {"output_tokens": None} for row in REQUEST_ROWS]
-    (value,) = _values("output_throughput", _requests(rows), _serving(DURATION))
-    assert value.status == "not_applicable"
-    assert _values("tpot", _requests(rows))[0].status == "not_applicable"
-
-
-def test_nothing_answered_gives_no_latency_and_no_throughput_but_zero() -> None:
-    tables = (_requests([REQUEST_ROWS[2]]), _serving(DURATION))
-    assert _numbers(_values("request_throughput", *tables)) == {None: 0.0}
-    assert _numbers(_values("output_throughput", *tables)) == {None: 0.0}
-    assert {value.status for value in _values("ttft", *tables)} == {"not_applicable"}
+    assert (found[None].provenance, found[None].reason) == ("measured", STATED)
 
 
 def test_several_benchmarks_have_rows_of_their_own() -> None:
-    found = _values(
-        "ttft",
-        _requests(REQUEST_ROWS),
-        _serving(DURATION),
-        _serving(("ttft", "mean", 0.5), file="b.jsonl"),
-        _serving(("ttft", "mean", 0.75), file="b.jsonl", benchmark=1),
-    )
-    assert (found[0].status, found[0].reason) == ("not_applicable", "3 benchmarks: see their rows")
-    assert (found[0].category, found[0].stat) == (None, None)
-    means = {value.category: value.value for value in found[1:] if value.stat is None}
+    more = [
+        _serving(("ttft", "mean", value), file="b.jsonl", benchmark=n) for n, value in enumerate((0.5, 0.75))
+    ]
+    first, *others = _values("ttft", LISTED, TIMED, *more)
+    assert (first.status, first.reason) == ("not_applicable", "3 benchmarks: see their rows")
+    assert (first.category, first.stat) == (None, None)
+    means = {value.category: value.value for value in others if value.stat is None}
     assert means == {"a.json": 0.25, "b.jsonl#1": 0.5, "b.jsonl#2": 0.75}
+    first, *_ = _values("goodput", TIMED, _serving(DURATION, file="b.json"))
+    assert "service-level objectives" in (first.reason or "")
 
 
 def test_requests_of_no_stated_file_are_a_benchmark_of_their_own() -> None:
@@ -297,64 +268,42 @@ def test_requests_of_no_stated_file_are_a_benchmark_of_their_own() -> None:
     assert [v.value for v in others if v.stat is None] == pytest.approx([0.1, 0.25])
 
 
-def test_several_benchmarks_without_an_answer_say_why() -> None:
-    first, *_ = _values("goodput", _serving(DURATION), _serving(DURATION, file="b.json"))
-    assert "service-level objectives" in (first.reason or "")
-
-
 def test_from_a_folder_to_result_rows(tmp_path: Path) -> None:
-    result = {
-        "backend": "sglang",
-        "dataset_name": "random",
-        "request_rate": float("inf"),
-        "mean_ttft_ms": 12.5,
-    }
+    lists = {"input_lens": [8, 8], "output_lens": [2, 3], "ttfts": [0.1, 0.3], "errors": ["", ""]}
+    lists["itls"] = [[0.02], [0.01, 0.02]]
+    result = {"tokenizer_id": "t", "num_prompts": 2, "duration": 0.5, "completed": 2} | lists
     folder = tmp_path / "job"
     folder.mkdir()
-    (folder / "client.jsonl").write_text(json.dumps(result) + "\n")
+    (folder / "client.json").write_text(json.dumps(result))
     rows = cclbench.run(folder, store=tmp_path / "store").rows
-    (mean,) = (row for row in rows if row["metric"] == "serving.ttft" and row["stat"] is None)
-    assert (mean["value"], mean["unit"], mean["provenance"]) == (0.0125, "s", "measured")
-    assert (mean["source"], mean["rank"]) == ("serving", None)
+    found = {row["metric"].removeprefix("serving."): row for row in rows if row["stat"] is None}
+    own = {name: found[name]["value"] for name in ("ttft", "tpot", "request_throughput", "output_throughput")}
+    expected = {"ttft": 0.2, "tpot": 0.0175, "request_throughput": 4, "output_throughput": 10}
+    assert own == pytest.approx(expected)
+    ttft = found["ttft"]
+    assert (ttft["unit"], ttft["provenance"], ttft["source"], ttft["rank"]) == (
+        "s", "measured", "serving", None
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("metric", METRIC_NAMES)
 def test_a_run_without_a_client_says_so(metric: str) -> None:
     (only,) = _values(metric)
-    assert only.status == "not_applicable"
-    assert only.reason == "a kernel trace has no requests or tokens: it needs the client's benchmark file"
-
-
-def test_from_file_to_figure(tmp_path: Path) -> None:
-    lists = {
-        "input_lens": [8, 8],
-        "output_lens": [2, 3],
-        "ttfts": [0.1, 0.3],
-        "itls": [[0.02], [0.01, 0.02]],
-        "errors": ["", ""],
-    }
-    path = tmp_path / "a.json"
-    path.write_text(
-        json.dumps({"tokenizer_id": "t", "num_prompts": 2, "duration": 0.5, "completed": 2} | lists)
-    )
-    evidence = Serving().read(path)
-    tables = (evidence.requests, evidence.serving)
-    assert _numbers(_values("ttft", *tables))[None] == pytest.approx(0.2)
-    assert _numbers(_values("tpot", *tables))[None] == pytest.approx(0.0175)
-    assert _numbers(_values("request_throughput", *tables)) == {None: 4.0}
-    assert _numbers(_values("output_throughput", *tables)) == {None: 10.0}
+    assert (only.status, only.reason) == ("not_applicable", NO_CLIENT)
 
 
 def test_tokens_of_a_device_are_those_of_the_cards_number() -> None:
-    """13 tokens out, and 40 in, in 2 s on 4 devices; of summaries what the file states."""
+    """13 tokens out, and 40 in, in 2 s on 4 devices; of summaries what the file states, its devices too."""
     own = a_card(hardware__count=4)
-    rows = [{**row, "input_tokens": 10} for row in REQUEST_ROWS]
-    listed = (_requests(rows), _serving(DURATION))
+    listed = (_requests([{**row, "input_tokens": 10} for row in REQUEST_ROWS]), TIMED)
     (out,) = _values("output_tokens_per_device", *listed, card=own)
     (total,) = _values("total_tokens_per_device", *listed, card=own)
     assert (out.value, total.value) == (13 / 8, (13 + 40) / 8)
     (stated,) = _values("total_tokens_per_device", _serving(("total_throughput", None, 8.0)), card=own)
     assert stated.value == 2
+    of_eight = _serving(("output_throughput", None, 80.0), ("devices", None, 8.0))
+    (out,) = _values("output_tokens_per_device", of_eight, card=own)
+    assert out.value == 10
     (none,) = _values("output_tokens_per_device", *listed)
     assert none.reason == "needs a workload card with hardware.count"
 
@@ -369,7 +318,7 @@ REPEATS = _timed("a_1.json", 100, 200, 300), _timed("a_2.json", 400, 500, 600, 7
 
 def test_percentiles_of_repeats_are_of_all_their_requests() -> None:
     """The median of 100 to 700 ms is 400; the mean of the two medians, 200 and 550, would be 375."""
-    alike = {"a_1.json": {"max_concurrency": 4}, "a_2.json": {"max_concurrency": 4}}
+    alike = {name: {"max_concurrency": 4} for name in ("a_1.json", "a_2.json")}
     found = _values("ttft", *REPEATS, settings=alike)
     own = {value.stat: value for value in found if value.category is None}
     assert {stat: value.value for stat, value in own.items()} == pytest.approx(
@@ -406,35 +355,17 @@ def test_other_loads_names_or_summaries_are_not_pooled(
 
 def test_the_load_names_what_was_served() -> None:
     """10 requests of 300 and 40 tokens in the mean, 4 at a time."""
-    stated = _serving(
-        ("max_concurrency", None, 4.0),
-        ("request_rate", None, 2.5),
-        ("completed", None, 10.0),
-        ("input_tokens", None, 3000.0),
-        ("output_tokens", None, 400.0),
-    )
-    settings = {"a.json": {"model": "m", "dataset": "random"}}
-    found = {value.stat: value for value in _values("load", stated, settings=settings)}
-    assert {stat: value.value for stat, value in found.items()} == {
-        None: 4,
-        "request_rate": 2.5,
-        "input_tokens": 300,
-        "output_tokens": 40,
-    }
-    assert {value.reason for value in found.values()} == {"m, random"}
-    (none,) = _values("load", _serving(DURATION))
+    figures = {"max_concurrency": 4.0, "request_rate": 2.5, "completed": 10.0, "input_tokens": 3000.0}
+    stated = _serving(*((name, None, value) for name, value in (figures | {"output_tokens": 400.0}).items()))
+    found = _values("load", stated, settings={"a.json": {"model": "m", "dataset": "random"}})
+    assert {value.stat: value.value for value in found} == {
+        None: 4, "request_rate": 2.5, "input_tokens": 300, "output_tokens": 40
+    }  # fmt: skip
+    assert {value.reason for value in found} == {"m, random"}
+    (none,) = _values("load", TIMED)
     assert none.reason == "the client limits no concurrency"
-
-
-def test_each_of_several_workloads_is_named_by_its_place() -> None:
+    # Each of several workloads is named by its place.
     loads = [_serving(("max_concurrency", None, 4.0), benchmark=n) for n in (0, 1)]
     settings = {"a.json": {"workloads": ["m, 8 input tokens", "m, 9 input tokens"]}}
     _, *found = _values("load", *loads, settings=settings)
     assert [value.reason for value in found] == settings["a.json"]["workloads"]
-
-
-def test_the_files_own_number_of_devices_comes_before_the_cards() -> None:
-    own = a_card(hardware__count=4)
-    stated = _serving(("output_throughput", None, 80.0), ("devices", None, 8.0))
-    (out,) = _values("output_tokens_per_device", stated, card=own)
-    assert out.value == 10

@@ -17,14 +17,18 @@ Told = tuple[str, int | None, int]
 """Action, address and bytes of an event."""
 
 
+def _told(names: Sequence[str]) -> dict[str, Any]:
+    return dict.fromkeys(names) | {"source": "memory_snapshot", "file": "a", "device": 0}
+
+
 def event(action: str, address: int | None, size: int, **columns: Any) -> dict[str, Any]:
-    told = dict.fromkeys(ALLOCATIONS.names) | {"source": "memory_snapshot", "file": "a", "device": 0}
-    return told | {"event": 0, "action": action, "address": address, "size": size} | columns
+    own = {"event": 0, "action": action, "address": address, "size": size}
+    return _told(ALLOCATIONS.names) | own | columns
 
 
 def block(address: int, size: int, state: str = "active_allocated", **columns: Any) -> dict[str, Any]:
-    told = dict.fromkeys(MEMORY_BLOCKS.names) | {"source": "memory_snapshot", "file": "a", "device": 0}
-    return told | {"segment": 0, "address": address, "size": size, "state": state} | columns
+    own = {"segment": 0, "address": address, "size": size, "state": state}
+    return _told(MEMORY_BLOCKS.names) | own | columns
 
 
 def histories(
@@ -86,16 +90,9 @@ def test_a_block_counts_what_the_program_asked_for_where_that_is_told() -> None:
 
 def test_bytes_are_their_call_sites() -> None:
     """An old block of 7 B, two of site a, of which one is replaced by one of b; a's other is freed."""
-    events = [
-        event("alloc", 1, 10, call_site="a"),
-        event("alloc", 2, 20, call_site="b"),
-        event("alloc", 3, 30, call_site="a"),
-        event("alloc", 1, 5, call_site="b"),
-        event("alloc", 5, 1),
-        event("free_requested", 3, 30),
-        event("free_requested", 4, 7),
-    ]
-    (history,) = histories(events, [])
+    told = [(1, 10, "a"), (2, 20, "b"), (3, 30, "a"), (1, 5, "b"), (5, 1, None)]
+    events = [event("alloc", address, size, call_site=site) for address, size, site in told]
+    (history,) = histories([*events, event("free_requested", 3, 30), event("free_requested", 4, 7)], [])
     owners = history.owners
     assert owners.call_sites == (None, "a", "b", None)
     older, sites = owners.owners_at(3)
@@ -109,14 +106,8 @@ def test_bytes_are_their_call_sites() -> None:
 
 def test_reserved_bytes_follow_backwards_from_the_segments_at_the_end() -> None:
     """At the end 100 B: 60 of an expandable segment and 40 beside it."""
-    events = [
-        ("segment_alloc", 1, 40),
-        ("segment_map", 100, 80),
-        ("segment_unmap", 100, 20),
-        ("segment_alloc", 500, 16),
-        ("alloc", 1, 30),
-        ("segment_free", 500, 16),
-    ]
+    events = [("segment_alloc", 1, 40), ("segment_map", 100, 80), ("segment_unmap", 100, 20)]
+    events += [("segment_alloc", 500, 16), ("alloc", 1, 30), ("segment_free", 500, 16)]
     history = replayed(events, block(1, 40), block(100, 60, "inactive"))
     assert history.reserved.tolist() == [0, 40, 120, 100, 116, 116, 100]
 
@@ -139,39 +130,23 @@ def test_each_moment_has_a_time_where_all_events_have() -> None:
     assert (at_the_end.allocated.tolist(), at_the_end.recorded) == ([10], False)
 
 
-def test_a_device_whose_blocks_are_all_in_use_has_none_inactive() -> None:
-    assert replayed([("oom", None, 0)], block(1, 10), block(11, 20)).end == Blocks(reserved=30, inactive=0)
-
-
 def test_a_device_without_blocks_has_reserved_nothing_at_its_end() -> None:
     history = replayed([("segment_alloc", 1, 10), ("segment_free", 1, 10)])
     assert history.end == Blocks(0, 0)
     assert history.reserved.tolist() == [0, 10, 0]
+    # One whose blocks are all in use has none inactive.
+    assert replayed([("oom", None, 0)], block(1, 10), block(11, 20)).end == Blocks(reserved=30, inactive=0)
 
 
 def test_each_file_rank_and_device_has_a_history_of_its_own() -> None:
     """Unknown ranks come first; a device counts as recorded where its process recorded another."""
-    events = [
-        event("alloc", 1, 10, file="b", rank=2),
-        event("alloc", 1, 20, file="a"),
-        event("alloc", 1, 30, file="b", rank=2, device=1),
-    ]
-    blocks = [
-        block(1, 10, file="b", rank=2),
-        block(1, 20, file="a"),
-        block(1, 30, file="b", rank=2, device=1),
-        block(1, 40, file="b", rank=2, device=3),
-        block(1, 50, file="b", rank=1),
-        block(1, 60, file="b"),
-    ]
-    found = histories(events, blocks)
-    assert [(h.source, h.file, h.rank, h.device) for h in found] == [
-        ("memory_snapshot", "a", None, 0),
-        ("memory_snapshot", "b", None, 0),
-        ("memory_snapshot", "b", 1, 0),
-        ("memory_snapshot", "b", 2, 0),
-        ("memory_snapshot", "b", 2, 1),
-        ("memory_snapshot", "b", 2, 3),
+    places = [("b", 2, 0), ("a", None, 0), ("b", 2, 1), ("b", 2, 3), ("b", 1, 0), ("b", None, 0)]
+    told = [({"file": file, "rank": rank, "device": device}) for file, rank, device in places]
+    events = [event("alloc", 1, 10 * n, **of) for n, of in enumerate(told[:3], start=1)]
+    found = histories(events, [block(1, 10 * n, **of) for n, of in enumerate(told, start=1)])
+    assert {history.source for history in found} == {"memory_snapshot"}
+    assert [(h.file, h.rank, h.device) for h in found] == [
+        *(("a", None, 0), ("b", None, 0), ("b", 1, 0), ("b", 2, 0), ("b", 2, 1), ("b", 2, 3))
     ]
     assert [h.allocated.tolist() for h in found] == [[0, 20], [60], [50], [0, 10], [0, 30], [40]]
     assert [h.recorded for h in found] == [True, False, False, True, True, True]

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pickle
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hand_made import a_rank, collective, comm, compute, event, launch, rows_of, window
+from helpers.hand_made import a_rank, collective, comm, compute, event, in_ns, launch, rows_of, told, window
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,37 +17,43 @@ from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import rank_rows
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.view import categories
+from cclbench.analyzers.view.rank_view import RankView
 
 
-def parts(*views: object) -> dict[tuple, float]:
-    """ns by (stat, step, collective, group, category)."""
+def parts(*views: RankView) -> dict[Any, float]:
+    """ns by step and what a part is of: its kind, group, category, and its own name last."""
     rows = rows_of("time.step_parts", *views)
     assert {row["status"] for row in rows} == {"ok"}
     assert {row["rank"] for row in rows} == {None}
+    return in_ns(told(rows))
+
+
+def by_step(found: dict[Any, float]) -> dict[Any, float]:
+    """Those of single steps."""
     return {
-        (row["stat"], row["step"], row["collective"], row["group"], row["category"]): row["value"] * 1e9
-        for row in rows
+        about: ns for about, ns in found.items() if isinstance(about, tuple) and isinstance(about[0], int)
     }
 
 
 # Step 1, rank 0: 0..100. gemm 0-30, attention 20-40 beside it from 20 on; all-reduce (dp) 35-60, the last
 # rank arrives at 50; copy 60-65; gemm 80-100, launched at 75 on a stream free since 30.
 # Step 2, rank 1: 100..180, of which nobody matched an all-gather 100-130, and comm of no collective 130-140;
+
+# Step 1, rank 0: 0..100. gemm 0-30, attention 20-40 beside it from 20 on; all-reduce (dp) 35-60, the last
+# rank arrives at 50; copy 60-65; gemm 80-100, launched at 75 on a stream free since 30.
+# Step 2, rank 1: 100..180, of which nobody matched an all-gather 100-130, and comm of no collective 130-140;
 # gemm 150-180 on the same stream, launched before.
 ROWS_0 = [
-    compute(0, 30, correlation=1),
-    compute(20, 40, category="attention", track=8, correlation=2),
-    comm(35, 60, correlation=3),
-    event("copy", 60, 65, track=9, correlation=4),
-    compute(80, 100, correlation=5),
+    *(compute(0, 30, correlation=1), compute(20, 40, category="attention", track=8, correlation=2)),
+    *(comm(35, 60, correlation=3), event("copy", 60, 65, track=9, correlation=4)),
+    *(compute(80, 100, correlation=5), launch(75, 5)),
     *(launch(-10, number) for number in (1, 2, 3, 4)),
-    launch(75, 5),
 ]
+
+
 ROWS_1 = [
-    comm(100, 140, correlation=1),
-    compute(150, 180, track=20, correlation=2),
-    launch(0, 1),
-    launch(1, 2),
+    *(comm(100, 140, correlation=1), compute(150, 180, track=20, correlation=2)),
+    *(launch(0, 1), launch(1, 2)),
 ]
 
 
@@ -59,63 +66,39 @@ def two_ranks() -> list:
     ]
 
 
+def of_collective(part: str, kind: str, dimension: str, ns: float) -> dict[Any, float]:
+    """A part's time by kind, by kind and group, and by dimension."""
+    return {(kind, part): ns, (kind, "0-1", part): ns, (dimension, part): ns}
+
+
 def test_each_step_is_its_slowest_ranks() -> None:
     found = parts(*two_ranks())
-    half = {key: ns * 2 for key, ns in found.items() if key[1] is None}
-    assert half == pytest.approx(
-        {
-            (None,) * 5: 180,
-            ("compute", None, None, None, None): 60 + 30,
-            # 20-30 is shared: gemm 0-20, half of it, 80-100 and rank 1's 30
-            ("compute", None, None, None, "gemm"): 20 + 5 + 20 + 30,
-            ("compute", None, None, None, "attention"): 5 + 10,
-            ("exposed_wait", None, None, None, None): 10,
-            ("exposed_wait", None, "all_reduce", None, None): 10,
-            ("exposed_wait", None, "all_reduce", "0-1", None): 10,
-            ("exposed_wait", None, None, None, "dp"): 10,
-            ("exposed_transfer", None, None, None, None): 10,
-            ("exposed_transfer", None, "all_reduce", None, None): 10,
-            ("exposed_transfer", None, "all_reduce", "0-1", None): 10,
-            ("exposed_transfer", None, None, None, "dp"): 10,
-            ("exposed_unmatched", None, None, None, None): 40,
-            ("exposed_unmatched", None, "all_gather", None, None): 30,
-            ("exposed_unmatched", None, "all_gather", "0-1", None): 30,
-            ("exposed_unmatched", None, None, None, "tp"): 30,
-            ("exposed_unmatched", None, "unknown", None, None): 10,
-            ("exposed_copy", None, None, None, None): 5,
-            ("idle_host", None, None, None, None): 15,
-            ("idle_other", None, None, None, None): 10,
-        }
-    )
-    by_step = {(key[1], key[0]): ns for key, ns in found.items() if key[1] is not None}
-    assert by_step == pytest.approx(
-        {
-            **{(1, part): 0 for part in PARTS if part != "graphs"},
-            (1, "compute"): 60,
-            (1, "exposed_wait"): 10,
-            (1, "exposed_transfer"): 10,
-            (1, "exposed_copy"): 5,
-            (1, "idle_host"): 15,
-            # rank 1 cannot tell waiting from transfer: no row of either in step 2
-            (2, "compute"): 30,
-            (2, "exposed_unmatched"): 40,
-            (2, "exposed_copy"): 0,
-            (2, "idle_host"): 0,
-            (2, "idle_other"): 10,
-        }
-    )
-    (unmatched,) = (
-        row
-        for row in rows_of("time.step_parts", *two_ranks())
-        if row["stat"] == "exposed_unmatched"
-        and all(row[key] is None for key in ("step", "collective", "group", "category"))
-    )
-    assert "matched across ranks" in unmatched["reason"]
+    steps = by_step(found)
+    half = {about: ns * 2 for about, ns in found.items() if about not in steps}
+    # 20-30 is shared: gemm 0-20, half of it, 80-100 and rank 1's 30
+    expected = {("gemm", "compute"): 20 + 5 + 20 + 30, ("attention", "compute"): 5 + 10}
+    expected |= {None: 180, "compute": 60 + 30, "exposed_copy": 5, "idle_host": 15, "idle_other": 10}
+    expected |= {"exposed_wait": 10, "exposed_transfer": 10, "exposed_unmatched": 40}
+    expected |= of_collective("exposed_wait", "all_reduce", "dp", 10)
+    expected |= of_collective("exposed_transfer", "all_reduce", "dp", 10)
+    expected |= of_collective("exposed_unmatched", "all_gather", "tp", 30)
+    assert half == pytest.approx(expected | {("unknown", "exposed_unmatched"): 10})
+    first = {"compute": 60, "exposed_wait": 10, "exposed_transfer": 10, "exposed_copy": 5, "idle_host": 15}
+    # rank 1 cannot tell waiting from transfer: no row of either in step 2
+    second = {"compute": 30, "exposed_unmatched": 40, "exposed_copy": 0, "idle_host": 0, "idle_other": 10}
+    of_steps = {(1, part): 0 for part in PARTS if part != "graphs"}
+    for step, own in ((1, first), (2, second)):
+        of_steps |= {(step, part): ns for part, ns in own.items()}
+    assert steps == pytest.approx(of_steps)
+    assert "matched across ranks" in plain(*two_ranks(), part="exposed_unmatched")["reason"]
 
 
-def test_of_equally_slow_ranks_the_lowest_counts() -> None:
-    ranks = [a_rank([compute(0, n)], [window(0, 40, 1)], rank=n) for n in (9, 3)]
-    assert parts(*ranks)["compute", None, None, None, None] == pytest.approx(3)
+def plain(*views: RankView, part: str) -> dict[str, Any]:
+    """The row of the part over all steps, of no kind or category."""
+    keys = ("step", "collective", "group", "category")
+    rows = [row for row in rows_of("time.step_parts", *views) if row["stat"] == part]
+    (own,) = (row for row in rows if all(row[key] is None for key in keys))
+    return own
 
 
 def test_the_run_is_that_of_time_step_where_the_trace_of_a_rank_is_its_window() -> None:
@@ -126,9 +109,9 @@ def test_the_run_is_that_of_time_step_where_the_trace_of_a_rank_is_its_window() 
     ]
     (whole, *_) = rows_of("time.step", *ranks)
     found = parts(*ranks)
-    assert found[(None,) * 5] == pytest.approx(whole["value"] * 1e9) == pytest.approx((10 + 30) / 2)
-    assert found["compute", None, None, None, None] == pytest.approx((7 + 0) / 2)
-    assert {key[1] for key in found} == {None, 1, 2}
+    assert found[None] == pytest.approx(whole["value"] * 1e9) == pytest.approx((10 + 30) / 2)
+    assert found["compute"] == pytest.approx((7 + 0) / 2)
+    assert {about[0] for about in by_step(found)} == {1, 2}
 
 
 def test_of_ranks_without_step_numbers_the_one_with_the_longest_mean_window_counts() -> None:
@@ -139,10 +122,8 @@ def test_of_ranks_without_step_numbers_the_one_with_the_longest_mean_window_coun
         a_rank([compute(0, 1)], [window(0, 16)], rank=2),
     ]
     found = parts(*ranks)
-    assert found[(None,) * 5] == pytest.approx(20)
-    assert found["compute", None, None, None, None] == pytest.approx(15)
-    assert found["idle_other", None, None, None, None] == pytest.approx(5)
-    assert {key[1] for key in found} == {None}
+    assert (found[None], found["compute"], found["idle_other"]) == pytest.approx((20, 15, 5))
+    assert not by_step(found)
 
 
 def test_what_one_of_the_slowest_ranks_tells_is_told() -> None:
@@ -152,23 +133,22 @@ def test_what_one_of_the_slowest_ranks_tells_is_told() -> None:
         a_rank([compute(4, 9)], [window(0, 10, 1), window(10, 40, 2)], rank=1),
     ]
     found = parts(*ranks)
-    assert found["idle_host", None, None, None, None] == pytest.approx(5 / 2)
-    assert found["idle_other", None, None, None, None] == pytest.approx((11 + 30) / 2)
-    assert (found["idle_host", 1, None, None, None], found["idle_other", 2, None, None, None]) == (
-        pytest.approx(5),
-        pytest.approx(30),
-    )
-    assert ("idle_host", 2, None, None, None) not in found
-    (row,) = (
-        r for r in rows_of("time.step_parts", *ranks) if r["stat"] == "idle_other" and r["step"] is None
-    )
-    assert row["reason"] == ("no launch in the trace is linked to device work: all idle time is unknown")
+    assert (found["idle_host"], found["idle_other"]) == pytest.approx((5 / 2, (11 + 30) / 2))
+    assert (found[1, "idle_host"], found[2, "idle_other"]) == pytest.approx((5, 30))
+    assert (2, "idle_host") not in found
+    why = "no launch in the trace is linked to device work: all idle time is unknown"
+    assert plain(*ranks, part="idle_other")["reason"] == why
 
 
 def test_a_rank_that_exposes_no_communication_waits_for_none() -> None:
     found = parts(a_rank([compute(0, 30), comm(10, 20)], [window(0, 40, 1)]))
-    assert {found[part, 1, None, None, None] for part in ("exposed_wait", "exposed_transfer")} == {0}
-    assert found["exposed_unmatched", None, None, None, None] == 0
+    assert (found[1, "exposed_wait"], found[1, "exposed_transfer"], found["exposed_unmatched"]) == (0, 0, 0)
+    # Of equally slow ranks the lowest counts.
+    ranks = [a_rank([compute(0, n)], [window(0, 40, 1)], rank=n) for n in (9, 3)]
+    assert parts(*ranks)["compute"] == pytest.approx(3)
+    # Nothing at all is not applicable.
+    (row,) = rows_of("time.step_parts", a_rank([event("op", 0, 1)], [window(0, 2, 1)], works_on=None))
+    assert (row["status"], row["value"]) == ("not_applicable", None)
 
 
 def test_a_cpu_has_no_host_bound_idle_time_and_says_why() -> None:
@@ -181,18 +161,13 @@ def test_a_cpu_has_no_host_bound_idle_time_and_says_why() -> None:
     ]
     rank = a_rank(rows, [window(0, 60, 1)], works_on="host")
     found = parts(rank)
-    assert ("idle_host", None, None, None, None) not in found
-    assert found["idle_other", None, None, None, None] == pytest.approx(2 + 10)  # 20-22, 50-60
-    by_category = {key[4]: ns for key, ns in found.items() if key[0] == "compute" and key[1] is None}
+    assert "idle_host" not in found
+    assert found["idle_other"] == pytest.approx(2 + 10)  # 20-22, 50-60
     # 0-5, 10-20, 26-28 on thread 1, 28-30 shared with thread 3; gloo's thread does not compute
-    assert by_category == pytest.approx({None: 34, "gemm": 5 + 10 + 2 + 1, "copy": 5, "elementwise": 1 + 10})
-    (idle,) = (r for r in rows_of("time.step_parts", rank) if r["stat"] == "idle_other" and r["step"] is None)
-    assert "the CPU is the device" in idle["reason"]
-
-
-def test_nothing_at_all_is_not_applicable() -> None:
-    (row,) = rows_of("time.step_parts", a_rank([event("op", 0, 1)], [window(0, 2, 1)], works_on=None))
-    assert (row["status"], row["value"]) == ("not_applicable", None)
+    computed = {"gemm": 5 + 10 + 2 + 1, "copy": 5, "elementwise": 1 + 10}
+    assert {name: found[name, "compute"] for name in computed} == pytest.approx(computed)
+    assert found["compute"] == pytest.approx(34)
+    assert "the CPU is the device" in plain(rank, part="idle_other")["reason"]
 
 
 def test_what_a_rank_hands_over_survives_the_way_from_another_process() -> None:
@@ -200,6 +175,11 @@ def test_what_a_rank_hands_over_survives_the_way_from_another_process() -> None:
     there = {view.rank: rank_rows(view, [metric])["time.step_parts"] for view in two_ranks()}
     here = pickle.loads(pickle.dumps(there))  # noqa: S301 - our own
     assert list(metric.combine(here)) == list(metric.combine(there))
+    # The plain row is first and parts are values.
+    metric = METRICS.get("time.step_parts")
+    values = [v for view in two_ranks() for v in rank_rows(view, [metric])["time.step_parts"]]
+    assert all(isinstance(v, Value) and v.key == (None,) * 5 for v in values)
+    assert rows_of("time.step_parts", *two_ranks())[0]["stat"] is None
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
@@ -245,10 +225,3 @@ def test_shares_are_exact(sets: list[list[tuple[int, int]]]) -> None:
     shared = categories.window_shares(pieces, *edges)
     assert (shared.by_label() or [Fraction(0)] * len(sets)) == expected
     assert sum(shared.by_window()) == sum(expected)
-
-
-def test_the_plain_row_is_first_and_parts_are_values() -> None:
-    metric = METRICS.get("time.step_parts")
-    values = [v for view in two_ranks() for v in rank_rows(view, [metric])["time.step_parts"]]
-    assert all(isinstance(v, Value) and v.key == (None,) * 5 for v in values)
-    assert rows_of("time.step_parts", *two_ranks())[0]["stat"] is None

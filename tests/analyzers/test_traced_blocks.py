@@ -32,16 +32,16 @@ def history(events: list[dict[str, Any]], operators: list[dict[str, Any]] = []) 
 
 # 1,000 B are older: 300 of them are freed, 700 stay. An address is used twice.
 EVENTS = [
-    memory(10, 1_010, 10, 1),
-    memory(20, 1_110, 100, 2),
-    memory(30, 810, -300, 9),
-    memory(40, 1_810, 1_000, 3),
-    memory(50, 1_710, -100, 2),
-    memory(60, 1_717, 7, 2),
-    memory(70, 1_718, 1, 4),
-    memory(80, 1_719, 1, 5),
-    memory(90, 719, -1_000, 3),
+    memory(10 * n, held, change, address)
+    for n, (held, change, address) in enumerate(
+        [
+            *((1_010, 10, 1), (1_110, 100, 2), (810, -300, 9), (1_810, 1_000, 3), (1_710, -100, 2)),
+            *((1_717, 7, 2), (1_718, 1, 4), (1_719, 1, 5), (719, -1_000, 3)),
+        ],
+        start=1,
+    )
 ]
+
 OPERATORS = [
     operator(5, 15, "aten::randint", "forward", call_site="a.py(1): train"),
     operator(18, 29, "aten::linear", "forward", module="Net_0/Linear_0", call_site="a.py(2): forward"),
@@ -58,14 +58,8 @@ def test_blocks_live_from_their_event_to_the_next_of_their_address() -> None:
     assert owners is not None
     assert owners.allocated().tolist() == told.allocated.tolist()
     assert list(zip(owners.begin.tolist(), owners.end.tolist(), owners.bytes.tolist(), strict=True)) == [
-        (0, 2, 300),
-        (0, 9, 700),
-        (0, 9, 10),
-        (1, 4, 100),
-        (3, 8, 1_000),
-        (5, 9, 7),
-        (6, 9, 1),
-        (7, 9, 1),
+        *((0, 2, 300), (0, 9, 700), (0, 9, 10), (1, 4, 100)),
+        *((3, 8, 1_000), (5, 9, 7), (6, 9, 1), (7, 9, 1)),
     ]
     older, sites = owners.owners_at(4)
     assert older == Site(None, 700, 1)
@@ -84,18 +78,15 @@ def test_blocks_live_from_their_event_to_the_next_of_their_address() -> None:
 def test_categories_follow_the_phases_of_operators() -> None:
     told = history(EVENTS, OPERATORS)
     assert told.owners is not None
-    assert bytes_by_category(told.owners, 3) == {
-        "activations": 100,
-        "inputs": 10,
-        "gradients": 1_000,
-        "unknown": 700,
-    }
+    held = {"activations": 100, "inputs": 10, "gradients": 1_000, "unknown": 700}
+    assert bytes_by_category(told.owners, 3) == held
     # 1 B without an operator; a recomputed call is a forward one.
-    assert bytes_by_category(told.owners, 8) == {
-        "optimizer states": 7,
-        "inputs": 10,
-        "unknown": 702,
-    }
+    assert bytes_by_category(told.owners, 8) == {"optimizer states": 7, "inputs": 10, "unknown": 702}
+    # Without operators nobody is known.
+    alone = history(EVENTS).owners
+    assert alone is not None
+    assert alone.call_sites == (None, None)
+    assert bytes_by_category(alone, 3) == {"unknown": 1_810}
 
 
 @pytest.mark.parametrize(
@@ -114,10 +105,3 @@ def test_events_that_do_not_fit_have_no_owners(events: list[dict[str, Any]], con
     told = history(events)
     assert (told.owners, told.contradictions) == (None, contradictions)
     assert told.allocated.tolist() == [row["bytes"] for row in events]
-
-
-def test_without_operators_nobody_is_known() -> None:
-    told = history(EVENTS)
-    assert told.owners is not None
-    assert told.owners.call_sites == (None, None)
-    assert bytes_by_category(told.owners, 3) == {"unknown": 1_810}

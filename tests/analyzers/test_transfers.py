@@ -23,11 +23,7 @@ PAIR = {"group": "0-1", "group_size": 2}
 FOUR = {"group": "0-3", "group_size": 4}
 WAITING = "from the collective's duration, which includes waiting for other ranks"
 UNMATCHED = "not matched across their ranks"
-KIND, SIZE, ALONE = (
-    "of unknown kind, payload or duration",
-    "of unknown group size",
-    "in groups of one",
-)
+KIND, SIZE, ALONE = ("of unknown kind, payload or duration", "of unknown group size", "in groups of one")
 
 
 def call(kind: str | None, start: int, end: int, size: int | None = 8, **columns: Any) -> dict[str, Any]:
@@ -69,24 +65,19 @@ def test_a_bandwidth_takes_kind_bytes_group_and_duration() -> None:
     assert found.unknown["start_ns"].to_pylist() == [200, 210, 230, 240, 260, 270, 290]
 
 
-def test_nothing_left_out_is_not_listed() -> None:
-    found = timed_collectives(rank(*USED))
-    assert (found.left_out, len(found.unknown)) == ({}, 0)
-
-
 def test_without_a_usable_collective_there_is_a_reason() -> None:
     with pytest.raises(NotApplicable, match="there are no collectives in the window"):
         timed_collectives(rank(call("barrier", 0, 5)))
-    with pytest.raises(
-        Unknown, match="in the window has a known bandwidth: 2 of unknown kind, payload or"
-    ) as unknown:
+    known = "in the window has a known bandwidth: "
+    with pytest.raises(Unknown, match=f"{known}2 of unknown kind, payload or") as unknown:
         timed_collectives(rank(USELESS[0], USELESS[2], USELESS[3]))
     assert unknown.value.coverage == Coverage(0, 2, 0, 7 + 9)
-    with pytest.raises(
-        NotApplicable, match="in the window has a known bandwidth: 1 in groups of one"
-    ) as alone:
+    with pytest.raises(NotApplicable, match=f"{known}1 in groups of one") as alone:
         timed_collectives(rank(USELESS[2]))
     assert not isinstance(alone.value, Unknown)
+    # Nothing left out is not listed.
+    found = timed_collectives(rank(*USED))
+    assert (found.left_out, len(found.unknown)) == ({}, 0)
 
 
 def test_what_is_narrowed_away_is_unknown_from_then_on() -> None:
@@ -103,21 +94,24 @@ def test_what_is_narrowed_away_is_unknown_from_then_on() -> None:
 
 def test_bus_bytes_are_payload_times_the_kinds_factor() -> None:
     """All-reduce: 1 of two ranks, 3/2 of four; all-gather: 1/2 and 3/4, as what a root holds; broadcast 1."""
-    calls = [
-        call("all_gather", 0, 10, 400, **FOUR),
-        call("all_reduce", 20, 30, 400),
-        call("all_gather", 40, 50, 400),
-        call("all_reduce", 60, 70, 400, **FOUR),
-        call("broadcast", 80, 90, 400, **FOUR),
-        call("gather", 100, 110, 100, **FOUR),
-        call("scatter", 120, 130, 100, **FOUR),
+    told = [("all_gather", 400, FOUR), ("all_reduce", 400, PAIR), ("all_gather", 400, PAIR)]
+    told += [
+        ("all_reduce", 400, FOUR),
+        ("broadcast", 400, FOUR),
+        ("gather", 100, FOUR),
+        ("scatter", 100, FOUR),
     ]
+    calls = [call(kind, 20 * n, 20 * n + 10, size, **of) for n, (kind, size, of) in enumerate(told)]
     assert bus_bytes(timed_collectives(rank(*calls))).tolist() == [300, 400, 200, 600, 400, 300, 300]
 
 
-def sums(found: TimedCollectives, **more: Any) -> dict[tuple[str | None, ...], Value]:
-    moved = found.payload.astype(np.float64)
-    return {(v.collective, v.group, v.category): v for v in bandwidth_rates(found, moved, **more)}
+def sums(found: TimedCollectives, **more: Any) -> dict[Any, Value]:
+    """Rates by kind, by kind and group, and by those and size."""
+    moved, made = found.payload.astype(np.float64), {}
+    for value in bandwidth_rates(found, moved, **more):
+        about = tuple(one for one in (value.collective, value.group, value.category) if one)
+        made[(about if len(about) > 1 else about[0]) if about else None] = value
+    return made
 
 
 def test_rates_of_all_by_kind_group_and_size() -> None:
@@ -126,69 +120,59 @@ def test_rates_of_all_by_kind_group_and_size() -> None:
         call("all_reduce", 0, 50, 1000, transfer_ns=20),
         call("all_reduce", 100, 160, 2000, transfer_ns=40),
         call("all_reduce", 200, 230, 300, transfer_ns=30, **FOUR),
-        call("all_reduce", 300, 305, 1),
-        call("broadcast", 400, 407, 9),
-        call("all_reduce", 500, 511, None),
-        call("reduce", 600, 613, None),
+        *(call("all_reduce", 300, 305, 1), call("broadcast", 400, 407, 9)),
+        *(call("all_reduce", 500, 511, None), call("reduce", 600, 613, None)),
         call("broadcast", 700, 701, group_size=1),
     ]
     found = sums(timed_collectives(rank(*calls)))
-    everything = found.pop((None, None, None))
-    assert everything.value == pytest.approx(3300 / 90e-9)
-    assert everything.weight == 90
+    everything = found[None]
     assert everything.left_out == {UNMATCHED: 2, KIND: 2, ALONE: 1}
     assert everything.coverage == Coverage(3, 7, 50 + 60 + 30, 140 + 5 + 7 + 11 + 13)
     assert everything.reason is None
+    bytes_in_ns = {
+        None: (3300, 90),
+        "all_reduce": (3300, 90),
+        ("all_reduce", "0-1"): (3000, 60),
+        ("all_reduce", "0-3"): (300, 30),
+        ("all_reduce", "0-1", "256B-1KiB"): (1000, 20),
+        ("all_reduce", "0-1", "1KiB-4KiB"): (2000, 40),
+        ("all_reduce", "0-3", "256B-1KiB"): (300, 30),
+        ("all_reduce", "0-1", "1B-4B"): (1, 5),
+        **dict.fromkeys(["broadcast", ("broadcast", "0-1"), ("broadcast", "0-1", "4B-16B")], (9, 7)),
+    }
     assert {key: (v.value, v.weight) for key, v in found.items()} == {
-        ("all_reduce", None, None): (pytest.approx(3300 / 90e-9), 90),
-        ("all_reduce", "0-1", None): (pytest.approx(3000 / 60e-9), 60),
-        ("all_reduce", "0-3", None): (pytest.approx(300 / 30e-9), 30),
-        ("all_reduce", "0-1", "256B-1KiB"): (pytest.approx(1000 / 20e-9), 20),
-        ("all_reduce", "0-1", "1KiB-4KiB"): (pytest.approx(2000 / 40e-9), 40),
-        ("all_reduce", "0-3", "256B-1KiB"): (pytest.approx(300 / 30e-9), 30),
-        ("all_reduce", "0-1", "1B-4B"): (pytest.approx(1 / 5e-9), 5),
-        ("broadcast", None, None): (pytest.approx(9 / 7e-9), 7),
-        ("broadcast", "0-1", None): (pytest.approx(9 / 7e-9), 7),
-        ("broadcast", "0-1", "4B-16B"): (pytest.approx(9 / 7e-9), 7),
+        key: (pytest.approx(moved / ns * 1e9), ns) for key, (moved, ns) in bytes_in_ns.items()
     }
     assert {v.provenance for v in found.values()} == {"derived"}
-    assert found["all_reduce", None, None].coverage == Coverage(3, 5, 140, 140 + 5 + 11)
-    pair = found["all_reduce", "0-1", None]
+    assert found["all_reduce"].coverage == Coverage(3, 5, 140, 140 + 5 + 11)
+    pair = found["all_reduce", "0-1"]
     assert (pair.left_out, pair.coverage) == ({UNMATCHED: 1}, Coverage(2, 4, 110, 110 + 5 + 11))
     sized = found["all_reduce", "0-1", "256B-1KiB"]
     # Nobody knows which range of sizes the collective of unknown size belongs to.
     assert (sized.left_out, sized.coverage, sized.status) == ({}, Coverage(1, 1, 50, 50), "ok")
-    whole = found["broadcast", "0-1", None]
+    whole = found["broadcast"]
     assert (whole.left_out, whole.coverage, whole.reason) == ({}, Coverage(1, 1, 7, 7), WAITING)
-
-
-def test_what_every_figure_rests_on_stands_before_what_this_one_does() -> None:
+    # What every figure rests on stands before what this one does.
     found = sums(timed_collectives(rank(*USED)), basis="so to say")
-    assert found["all_gather", None, None].reason == f"so to say; {WAITING}"
-    assert found["all_reduce", None, None].reason == "so to say"
+    assert found["all_gather"].reason == f"so to say; {WAITING}"
+    assert found["all_reduce"].reason == "so to say"
 
 
 @pytest.mark.parametrize(
     ("size", "words"),
     [
-        (1, "1B-4B"),
-        (3, "1B-4B"),
-        (4, "4B-16B"),
-        (2**18 - 1, "64KiB-256KiB"),
-        (2**18, "256KiB-1MiB"),
-        (2**20, "1MiB-4MiB"),
-        (4**30, "1EiB-4EiB"),
-        (4**31, "4EiB-16EiB"),
+        *((1, "1B-4B"), (3, "1B-4B"), (4, "4B-16B"), (2**18 - 1, "64KiB-256KiB"), (2**18, "256KiB-1MiB")),
+        *((2**20, "1MiB-4MiB"), (4**30, "1EiB-4EiB"), (4**31, "4EiB-16EiB")),
     ],
 )
 def test_ranges_of_sizes_are_powers_of_four(size: int, words: str) -> None:
-    others = [call("all_gather", 0, 1, 16), call("broadcast", 0, 1, 16)]
-    ranges = [
-        key[2]
-        for key in sums(timed_collectives(rank(*others, call("reduce", 0, 1, size))))
-        if key[0] == "reduce"
+    calls = [call("all_gather", 0, 1, 16), call("broadcast", 0, 1, 16), call("reduce", 0, 1, size)]
+    found = sums(timed_collectives(rank(*calls)))
+    assert [key for key in found if "reduce" in (key or ())] == [
+        "reduce",
+        ("reduce", "0-1"),
+        ("reduce", "0-1", words),
     ]
-    assert ranges == [None, None, words]
 
 
 def test_over_ranks_those_with_transfers_stand_for_all() -> None:

@@ -32,17 +32,20 @@ def parts(rank: RankView, metric: str) -> dict[tuple[str | None, str | None], fl
 
 
 V = "[1000]"
+
 UPDATE = [
-    call("mul_", 1_000, V, ""),
-    call("copy_", 5, "[]", "[]", ""),
-    call("lerp_", 1_000, V, V, ""),
-    call("mul_", 1_000, V, ""),
-    call("addcmul_", 1_000, V, V, V, ""),
-    {"name": "aten::item", "device_ns": 5},
-    call("sqrt", 1_000, V),
-    call("div", 1_000, V, ""),
-    call("detach", 5, V),
-    call("add_", 1_000, V, "", ""),
+    *(call("mul_", 1_000, V, ""), call("copy_", 5, "[]", "[]", ""), call("lerp_", 1_000, V, V, "")),
+    *(
+        call("mul_", 1_000, V, ""),
+        call("addcmul_", 1_000, V, V, V, ""),
+        {"name": "aten::item", "device_ns": 5},
+    ),
+    *(
+        call("sqrt", 1_000, V),
+        call("div", 1_000, V, ""),
+        call("detach", 5, V),
+        call("add_", 1_000, V, "", ""),
+    ),
     call("addcdiv_", 1_000, V, V, V, ""),
 ]
 
@@ -52,16 +55,12 @@ def test_an_update_in_passes_moves_three_times_what_one_kernel_moves() -> None:
     found = parts(a_cpu(*UPDATE), "compute.unfused")
     assert found[None, None] == found["optimizer", None] == pytest.approx(8_000)
     assert found["optimizer", "fused"] == pytest.approx(8_000 * 28 / 84)
-
-
-def test_what_moves_unknown_bytes_gains_nothing() -> None:
+    # What moves unknown bytes gains nothing.
     unknown = [{**one, "shapes": None, "dtypes": None} for one in UPDATE if one["name"] != "aten::copy_"]
     unknown = [one for one in unknown if one["name"] != "aten::detach"]
     found = parts(a_cpu(*unknown), "compute.unfused")
     assert found["optimizer", "fused"] == found["optimizer", None] == pytest.approx(8_000)
-
-
-def test_an_operator_between_breaks_the_chain() -> None:
+    # An operator between breaks the chain.
     broken = [*UPDATE[:4], call("mm", 50, "[10,10]", "[10,10]"), *UPDATE[4:]]
     assert parts(a_cpu(*broken), "compute.unfused") == {(None, None): 0.0}
 

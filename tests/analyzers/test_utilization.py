@@ -34,25 +34,41 @@ def reduce(size: int, ns: int, start: int = 0, **group: Any) -> dict[str, Any]:
     return collective("all_reduce", start, start + ns, in_bytes=size, out_bytes=size, **group)
 
 
-def test_within_a_node_it_is_of_what_nvlink_attains() -> None:
-    """NVLink 3: 12 links of 25 GB/s, of which NCCL counts on 20: 240 B/ns; 8 ranks: f = 7/4."""
-    rank = a_talk(reduce(96_000, 1000, **NODE))
-    assert main(rank, METRIC) == pytest.approx(96_000 * 1.75 / 1000 / 240)
+def send(size: int, start: int = 0, **ends: int) -> dict[str, Any]:
+    """A transfer of 1 µs in a group over two nodes."""
+    return collective("send", start, start + 1000, in_bytes=size, **ends, **TWO_NODES)
+
+
+WAITING = "from the collective's duration, which includes waiting for other ranks"
+INSIDE = {"src_rank": 1, "dst_rank": 2}
+
+
+@pytest.mark.parametrize(
+    ("call", "expected", "why"),
+    [
+        # NVLink 3: 12 links of 25 GB/s, of which NCCL counts on 20: 240 B/ns; 8 ranks: f = 7/4.
+        (reduce(96_000, 1000, **NODE), 96_000 * 1.75 / 1000 / 240, WAITING),
+        # Transfers leave waiting out.
+        (
+            reduce(96_000, 3000, **NODE) | {"instance": 1, "transfer_ns": 1000, "wait_ns": 2000},
+            *(168 / 240, None),
+        ),
+        # EFA v1: 4 × 12.5 GB/s, 85 % of it usable: 42.5 B/ns; 16 ranks: f = 15/8.
+        (reduce(8_000, 1000, **TWO_NODES), 8_000 * 1.875 / 1000 / 42.5, WAITING),
+        # Ranks 0 and 8 share one interface each: 12.5 · 0.85 = 10.625 B/ns; f = 1.
+        (reduce(5_000, 1000, group="0,8", group_size=2), 5_000 / 1000 / 10.625, WAITING),
+        # In a group over two nodes, 1 → 2 stays within one: NVLink's 240 B/ns; with one end stated 42.5 B/ns.
+        (send(24_000, **INSIDE), 0.1, WAITING),
+        *((send(8_500, **{end: 1}), 0.2, WAITING) for end in INSIDE),
+    ],
+)
+def test_it_is_of_what_the_links_between_its_ranks_attain(
+    call: dict[str, Any], expected: float, why: str | None
+) -> None:
+    rank = a_talk(call, rank=1)
+    assert main(rank, METRIC) == pytest.approx(expected)
     row = rows_of(METRIC, rank)[0]
-    assert (row["unit"], row["provenance"]) == ("1", "derived")
-    assert row["reason"] == "from the collective's duration, which includes waiting for other ranks"
-
-
-def test_across_nodes_it_is_of_a_nodes_interfaces() -> None:
-    """EFA v1: 4 × 12.5 GB/s, 85 % of it usable: 42.5 B/ns; 16 ranks: f = 15/8."""
-    rank = a_talk(reduce(8_000, 1000, **TWO_NODES))
-    assert main(rank, METRIC) == pytest.approx(8_000 * 1.875 / 1000 / 42.5)
-
-
-def test_a_group_of_one_accelerator_a_node_has_the_interface_beside_it() -> None:
-    """Ranks 0 and 8 share one interface each: 12.5 · 0.85 = 10.625 B/ns; f = 1."""
-    rank = a_talk(reduce(5_000, 1000, group="0,8", group_size=2))
-    assert main(rank, METRIC) == pytest.approx(5_000 / 1000 / 10.625)
+    assert (row["unit"], row["provenance"], row["reason"]) == ("1", "derived", why)
 
 
 def test_groups_are_weighted_by_time_and_told_apart() -> None:
@@ -64,34 +80,13 @@ def test_groups_are_weighted_by_time_and_told_apart() -> None:
     assert main(rank, METRIC) == pytest.approx((inside * 1000 + across * 3000) / 4000)
 
 
-def test_transfers_leave_waiting_out() -> None:
-    call = reduce(96_000, 3000, **NODE) | {"instance": 1, "transfer_ns": 1000, "wait_ns": 2000}
-    rank = a_talk(call)
-    assert main(rank, METRIC) == pytest.approx(168 / 240)
-    assert values(rank, METRIC)[0].reason is None
-
-
-def test_a_transfer_of_two_spans_what_its_two_ends_span() -> None:
-    """In a group over two nodes, 1 → 2 stays within one: NVLink's 240 B/ns."""
-    call = collective("send", 0, 1000, in_bytes=24_000, src_rank=1, dst_rank=2, **TWO_NODES)
-    assert main(a_talk(call, rank=1), METRIC) == pytest.approx(0.1)
-
-
 def test_ccl_benchs_peer_to_peer_is_the_share_of_nvlink() -> None:
     """24 kB in 1 us are 24 of NVLink's 240 B/ns; the all-reduce beside it does not count."""
-    send = collective("send", 0, 1000, in_bytes=24_000, src_rank=1, dst_rank=2, **TWO_NODES)
-    rank = a_talk(send, reduce(96_000, 1000, start=2000, **NODE), rank=1)
+    rank = a_talk(send(24_000, **INSIDE), reduce(96_000, 1000, start=2000, **NODE), rank=1)
     ((metric, alias),) = resolve_metrics(["bandwidth_utilization_peertopeer_group_6"])
     kept = builtins(select_alias_rows(figures(rows_of(metric.name, rank)), alias))
     assert {(row["collective"], row["unit"]) for row in kept} == {("send", "1")}
     assert kept[0]["value"] == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize("end", ["src_rank", "dst_rank"])
-def test_a_transfer_that_states_one_end_spans_what_its_group_does(end: str) -> None:
-    """Two nodes' interfaces, 42.5 B/ns."""
-    call = collective("send", 0, 1000, in_bytes=8_500, **{end: 1}, **TWO_NODES)
-    assert main(a_talk(call, rank=1), METRIC) == pytest.approx(0.2)
 
 
 def test_where_nobody_states_the_usable_share_it_is_of_the_line_rate() -> None:
@@ -99,39 +94,29 @@ def test_where_nobody_states_the_usable_share_it_is_of_the_line_rate() -> None:
     rank = a_talk(reduce(40_000, 1000, **TWO_NODES), card=card(hardware__system="aws-p5"))
     (first, *_) = values(rank, METRIC)
     assert first.value == pytest.approx(40 * 1.875 / 400)
-    assert first.reason is not None
-    assert first.reason.startswith("over the line rate, since the usable rate of efa-v2 is unknown; ")
+    line = "over the line rate, since the usable rate of efa-v2 is unknown; "
+    assert (first.reason or "").startswith(line)
 
 
 def test_above_one_says_why_that_can_be() -> None:
     """H100 with switches that reduce: 450 GB/s of bus bandwidth and more are published."""
     rank = a_talk(reduce(270_000, 1000, **NODE), card=card(hardware__system="dgx-h100"))
     first = values(rank, METRIC)[0]
-    assert first.value == pytest.approx(270 * 1.75 / 370.8)
+    assert (first.value, first.status) == (pytest.approx(270 * 1.75 / 370.8), "ok")
     assert "in-network reduction" in (first.reason or "")
-    assert first.status == "ok"
-
-
-def test_all_of_the_rate_is_not_above_it() -> None:
-    """From 1 to 2 within a node: 240 B/ns."""
-    send = {"src_rank": 1, "dst_rank": 2, **TWO_NODES}
+    # From 1 to 2 within a node: 240 B/ns, of which all is not above one.
     for size, above in ((240_000, False), (241_000, True)):
-        first = values(a_talk(collective("send", 0, 1000, in_bytes=size, **send), rank=1), METRIC)[0]
+        first = values(a_talk(send(size, **INSIDE), rank=1), METRIC)[0]
         assert first.value == pytest.approx(size / 240_000)
         assert ("in-network reduction" in (first.reason or "")) is above
 
 
 def test_what_has_no_rate_is_counted_by_why_and_leaves_the_figure_partial() -> None:
     """Two collectives in one group whose ranks nobody lists, and one in another."""
-    odd, other = (
-        {"group": group_id(ranks), "group_size": 9} for ranks in ((*range(8), 9), (*range(7), 8, 9))
-    )
-    calls = [
-        reduce(96_000, 1000, **NODE),
-        reduce(96_000, 500, start=2000, **odd),
-        reduce(96_000, 500, start=3000, **odd),
-        reduce(96_000, 500, start=4000, **other),
-    ]
+    lists = ((*range(8), 9), (*range(7), 8, 9))
+    odd, other = ({"group": group_id(ranks), "group_size": 9} for ranks in lists)
+    calls = [reduce(96_000, 1000, **NODE), reduce(96_000, 500, start=2000, **odd)]
+    calls += [reduce(96_000, 500, start=3000, **odd), reduce(96_000, 500, start=4000, **other)]
     first = values(a_talk(*calls), METRIC)[0]
     assert first.value == pytest.approx(168 / 240)
     assert first.left_out == {"of unknown ranks": 3}
@@ -140,6 +125,8 @@ def test_what_has_no_rate_is_counted_by_why_and_leaves_the_figure_partial() -> N
         "the links' rate is unknown for the collectives in the window: 3 of unknown ranks"
     )
     assert values(a_talk(*calls[1:]), METRIC)[0].coverage == Coverage(0, 3, 0, 1500)
+    listed = a_talk(*calls[:2], groups=(ProcessGroup("odd", None, lists[0]),))
+    assert {v.group for v in values(listed, METRIC)} == {None, "0-7", odd["group"]}
 
 
 def test_without_a_system_the_catalogs_systems_with_such_nodes_must_agree() -> None:
@@ -176,43 +163,34 @@ def test_a_trace_can_tell_the_node_without_a_card() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"hardware__system": "aws-p99"}, "the catalog knows no system 'aws-p99'"),
+        ({"system": "aws-p99"}, "the catalog knows no system 'aws-p99'"),
         ({}, "neither the card (hardware.system, hardware.per_node) nor the trace says what a node holds"),
-        ({"hardware__accelerator": "nvidia-h100-pcie", "hardware__per_node": 8}, "in a node are none"),
-        ({"hardware__system": "mi250x-node"}, "states no rate in its scale-up"),
-        (
-            {"hardware__accelerator": "aws-trainium1", "hardware__per_node": 16},
-            "in a node differ: aws-trn1, aws-trn1n",
-        ),
+        ({"accelerator": "nvidia-h100-pcie", "per_node": 8}, "in a node are none"),
+        ({"system": "mi250x-node"}, "states no rate in its scale-up"),
+        ({"accelerator": "aws-trainium1", "per_node": 16}, "in a node differ: aws-trn1, aws-trn1n"),
     ],
 )
 def test_what_is_lacking_is_named(changes: dict[str, Any], why: str) -> None:
-    assert why in reason(a_talk(reduce(1000, 1000, **NODE), card=card(**changes)), METRIC)
+    own = card(**{f"hardware__{name}": value for name, value in changes.items()})
+    assert why in reason(a_talk(reduce(1000, 1000, **NODE), card=own), METRIC)
 
 
-def test_groups_whose_ranks_nobody_lists_are_left_out_and_counted() -> None:
-    ranks = (0, 1, 2, 3, 4, 5, 6, 8, 9)
-    odd = {"group": group_id(ranks), "group_size": 9}
-    calls = (reduce(96_000, 1000, **NODE), reduce(96_000, 1000, start=2000, **odd))
-    assert "left out: 1 of unknown ranks" in (values(a_talk(*calls), METRIC)[0].words or "")
-    listed = a_talk(*calls, groups=(ProcessGroup("odd", None, ranks),))
-    assert {v.group for v in values(listed, METRIC)} == {None, "0-7", odd["group"]}
-
-
-def test_rates_of_groups_of_real_machines() -> None:
-    """Perlmutter: 4 NVLink 3 to each of 3 others; 20 of 25 GB/s usable."""
-    perlmutter = system("perlmutter-gpu")
-    assert rate_of(perlmutter, range(4)) == Rate(pytest.approx(240e9), "scale_up", "nvlink3", usable=True)
-    assert rate_of(perlmutter, (0, 1)) == Rate(pytest.approx(80e9), "scale_up", "nvlink3", usable=True)
-    assert rate_of(perlmutter, range(8)) == Rate(
-        pytest.approx(92.5e9), "scale_out", "slingshot-11", usable=True
-    )
-    assert rate_of(system("google-tpu-v6e-pod"), range(16)) == (
-        "which axes of the torus the group fills is not known"
-    )
-    assert rate_of(system("google-tpu-v6e-8"), range(8)) == Rate(
-        pytest.approx(180e9), "scale_up", "ici-v6e", usable=True
-    )
-    racks = rate_of(system("gb200-nvl72"), range(144))  # 18 nodes of 4 interfaces of 47 GB/s
-    assert racks == Rate(pytest.approx(18 * 4 * 47e9), "scale_out", "infiniband-ndr", usable=True)
-    assert rate_of(perlmutter, (3,)) == "a group of one rank moves no data"
+@pytest.mark.parametrize(
+    ("name", "ranks", "expected"),
+    [
+        # Perlmutter: 4 NVLink 3 to each of 3 others; 20 of 25 GB/s usable.
+        ("perlmutter-gpu", range(4), (240e9, "scale_up", "nvlink3")),
+        ("perlmutter-gpu", (0, 1), (80e9, "scale_up", "nvlink3")),
+        ("perlmutter-gpu", range(8), (92.5e9, "scale_out", "slingshot-11")),
+        ("perlmutter-gpu", (3,), "a group of one rank moves no data"),
+        ("google-tpu-v6e-pod", range(16), "which axes of the torus the group fills is not known"),
+        ("google-tpu-v6e-8", range(8), (180e9, "scale_up", "ici-v6e")),
+        # 18 nodes of 4 interfaces of 47 GB/s
+        ("gb200-nvl72", range(144), (18 * 4 * 47e9, "scale_out", "infiniband-ndr")),
+    ],
+)
+def test_rates_of_groups_of_real_machines(name: str, ranks: Any, expected: Any) -> None:
+    if not isinstance(expected, str):
+        rate, level, link = expected
+        expected = Rate(pytest.approx(rate), level, link, usable=True)
+    assert rate_of(system(name), ranks) == expected

@@ -7,9 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from helpers.hand_made import a_rank, collective, window
+from helpers.hand_made import a_rank, collective, collectives_table, told, window
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value
 from cclbench.analyzers.view.blurred import AmbiguousKernels
@@ -30,7 +29,6 @@ from cclbench.analyzers.view.values import (
     spread_values,
     time_distribution,
 )
-from cclbench.ground.schema import COLLECTIVES
 
 BLURRED = AmbiguousKernels(Coverage(1, 2, 3, 4), "it is blurred")
 PAIR = {"group": "0-1", "group_size": 2}
@@ -46,46 +44,29 @@ def three_steps(*, policy: str = "steps") -> Any:
     return a_rank([], windows, policy=policy)
 
 
-def told(found: Any) -> dict[tuple[Any, Any], Any]:
-    return {(v.step, v.stat): v.value for v in found}
-
-
 def test_percentiles_take_twenty_values() -> None:
     """Of 1 to 20: 10.5, and position 0.95 · 19 = 18.05 of the sorted values; of fewer no 95th."""
-    assert told(spread_values(np.arange(20, 0, -1.0))) == {
-        (None, "p50"): 10.5,
-        (None, "p95"): pytest.approx(19.05),
-        (None, "max"): 20,
-    }
+    found = told(spread_values(np.arange(20, 0, -1.0)))
+    assert found == pytest.approx({"p50": 10.5, "p95": 19.05, "max": 20})
     p50, p95, most = spread_values(np.arange(1.0, 20))
-    assert (p50.value, p95.value, most.value) == (10, None, 19)
+    assert (p50.value, p95.value, most.value, p95.stat) == (10, None, 19, "p95")
     assert p95.reason == "a 95th percentile needs 20 values, there are 19: see the maximum"
-    assert p95.stat == "p95"
-
-
-def test_a_distribution_is_in_seconds_and_weighs_as_many_as_it_has() -> None:
-    p50, p95, most = time_distribution(ns(4_000_000_000, 1_000_000_000, 2_000_000_000))
-    assert (p50.value, p95.value, most.value) == (2, None, 4)
-    assert (p50.weight, p95.weight, most.weight) == (3, 3, 3)
+    # A distribution is in seconds and weighs as many as it has.
+    three = list(time_distribution(ns(4_000_000_000, 1_000_000_000, 2_000_000_000)))
+    assert told(three) == {"p50": 2, "p95": None, "max": 4}
+    assert [one.weight for one in three] == [3, 3, 3]
     assert list(time_distribution(ns())) == []
 
 
 def test_over_ranks_percentiles_are_means_and_the_largest_is_the_largest() -> None:
     none = no_value("too few", stat="p95")
-    ranks = {
-        0: [Value(value=2.0, stat="p50", weight=1), none, Value(value=9.0, stat="max", weight=1)],
-        1: [
-            Value(value=4.0, stat="p50", weight=3),
-            Value(value=6.0, stat="p95", weight=3),
-            Value(value=5.0, stat="max", weight=3),
-        ],
-    }
-    assert told(spread_over_ranks(ranks)) == {(None, "p50"): 3.5, (None, "p95"): 6, (None, "max"): 9}
-    alone = list(spread_over_ranks({0: [*ranks[0], no_value("else", stat="p50", category="x")]}))
+    first = [Value(value=2.0, stat="p50", weight=1), none, Value(value=9.0, stat="max", weight=1)]
+    numbers = {"p50": 4.0, "p95": 6.0, "max": 5.0}
+    second = [Value(value=value, stat=stat, weight=3) for stat, value in numbers.items()]
+    assert told(spread_over_ranks({0: first, 1: second})) == {"p50": 3.5, "p95": 6, "max": 9}
+    alone = list(spread_over_ranks({0: [*first, no_value("else", stat="p50", category="x")]}))
     assert [(v.stat, v.value, v.reason) for v in alone] == [
-        ("p50", 2, None),
-        ("max", 9, None),
-        ("p95", None, "too few"),
+        *(("p50", 2, None), ("max", 9, None), ("p95", None, "too few"))
     ]
 
 
@@ -106,66 +87,37 @@ def test_per_step_is_a_mean_over_all_windows_and_a_row_for_each_numbered_one() -
     mean, *steps = per_step(rank, ns(1, 2, 6), unit=3, reason="so", left_out={"a": 1}, of_open=ns(12))
     assert (mean.value, mean.step, mean.reason, mean.left_out) == (1, None, "so", {"a": 1})
     assert (mean.coverage, mean.status) == (None, "ok")
-    assert [(v.value, v.step, v.stat, v.reason) for v in steps] == [
-        (pytest.approx(1 / 3), 4, None, None),
-        (pytest.approx(2 / 3), 5, None, None),
-        (4, 9, "open", OPEN_WINDOW),
-    ]
-    assert told(per_step(rank, [Fraction(1, 3), Fraction(1, 3), Fraction(7, 3)], unit=1)) == {
-        (None, None): 1,
-        (4, None): pytest.approx(1 / 3),
-        (5, None): pytest.approx(1 / 3),
-    }
-
-
-def test_amounts_are_nanoseconds_of_seconds_unless_told_otherwise() -> None:
-    assert told(per_step(three_steps(), ns(3_000_000_000, 0, 0))) == {
-        (None, None): 1,
-        (4, None): 3,
-        (5, None): 0,
-    }
-
-
-def test_what_blurs_a_mean_makes_it_partial_and_is_said_after_its_reason() -> None:
-    mean, *steps = per_step(three_steps(), ns(1, 2, 6), reason="so", blurred=BLURRED)
+    assert told(steps) == pytest.approx({4: 1 / 3, 5: 2 / 3, (9, "open"): 4})
+    assert [one.reason for one in steps] == [None, None, OPEN_WINDOW]
+    thirds = [Fraction(1, 3), Fraction(1, 3), Fraction(7, 3)]
+    assert told(per_step(rank, thirds, unit=1)) == pytest.approx({None: 1, 4: 1 / 3, 5: 1 / 3})
+    # Amounts are nanoseconds of seconds unless told otherwise.
+    assert told(per_step(rank, ns(3_000_000_000, 0, 0))) == {None: 1, 4: 3, 5: 0}
+    # What blurs a mean makes it partial, and is said after its reason.
+    mean, *steps = per_step(rank, ns(1, 2, 6), reason="so", blurred=BLURRED)
     assert (mean.reason, mean.coverage, mean.status) == ("so; it is blurred", BLURRED.coverage, "partial")
     assert {v.status for v in steps} == {"ok"}
-    plain, *_ = per_step(three_steps(), ns(1, 2, 6), blurred=BLURRED)
+    plain, *_ = per_step(rank, ns(1, 2, 6), blurred=BLURRED)
     assert plain.reason == "it is blurred"
 
 
 def test_amounts_of_collectives_by_step_and_by_label() -> None:
     """Two in step 4, one in the window without a number; of kinds, groups and dimensions a mean a window."""
-    given = dict.fromkeys(COLLECTIVES.names) | {"rank": 0, "library": "nccl"}
-    rows = [
-        collective("send", 40, 41, dimension="pp", **PAIR),
-        collective("send", 0, 3, **PAIR),
-        collective(None, 9, 50),
-    ]
-    calls = [given | {"collective": n} | row for n, row in enumerate(rows)]
-    table = pa.Table.from_pylist(calls, schema=COLLECTIVES)
+    send = collective("send", 40, 41, dimension="pp", **PAIR)
+    table = collectives_table(send, collective("send", 0, 3, **PAIR), collective(None, 9, 50))
     mean, *others = per_step_and_label(three_steps(), table, ns(30, 6, 3), reason="so", left_out={"a": 2})
     assert (mean.value, mean.reason, mean.left_out) == (13, "so", {"a": 2})
-    found = {(v.step, v.collective, v.group, v.category): v.value for v in others}
-    assert found == {
-        (4, None, None, None): 9,
-        (5, None, None, None): 0,
-        (None, "send", None, None): 12,
-        (None, "send", "0-1", None): 12,
-        (None, None, None, "pp"): 10,
-        (None, "unknown", None, None): 1,
-    }
+    assert told(others) == {4: 9, 5: 0, "send": 12, ("send", "0-1"): 12, "pp": 10, "unknown": 1}
+    assert {one.category for one in others} == {None, "pp"}
 
 
-def test_a_label_is_kind_group_and_dimension() -> None:
+def test_a_label_is_kind_group_and_dimension_and_a_band_has_its_middle_first() -> None:
     value = labelled_value(Label("send", "0-1", "pp"), 2.5, reason="so")
     assert (value.value, value.collective, value.group, value.category) == (2.5, "send", "0-1", "pp")
     assert value.reason == "so"
     (only,) = by_label([Label("send")], [Fraction(1, 4)])
     assert (only.value, only.collective, only.group, only.category) == (0.25, "send", None, None)
-
-
-def test_a_band_has_its_middle_first_and_what_is_about_it_there() -> None:
+    # A band has its middle first and what is about it there.
     middle, low, high = banded_values((2.0, 1.0, 4.0), collective="send", category="x", reason="so")
     assert [(v.value, v.stat) for v in (middle, low, high)] == [(2, None), (1, "low"), (4, "high")]
     assert [v.reason for v in (middle, low, high)] == ["so", None, None]
@@ -178,9 +130,7 @@ def test_a_share_is_of_sums_and_of_each_step_that_has_any() -> None:
     assert [(v.step, v.value) for v in steps] == [(4, 0.5)]
     rough, *_ = share_values(three_steps(), ns(2, 1, 3), ns(4, 0, 8), noun="time", blurred=BLURRED)
     assert (rough.reason, rough.coverage) == ("it is blurred", BLURRED.coverage)
-
-
-def test_a_share_of_nothing_has_a_reason() -> None:
+    # A share of nothing has a reason.
     with pytest.raises(Unknown, match="no time is known in the window: it is blurred") as unknown:
         list(share_values(three_steps(), ns(0, 0, 0), ns(0, 0, 0), noun="time", blurred=BLURRED))
     assert unknown.value.coverage == BLURRED.coverage
@@ -192,7 +142,7 @@ def test_a_share_of_nothing_has_a_reason() -> None:
 def test_a_rate_is_a_steps_amount_over_its_length() -> None:
     """60 ns in three windows."""
     found = list(rate_per_step(three_steps(), 3))
-    assert told(found) == pytest.approx({(None, None): 9 / 60e-9, (4, None): 3 / 10e-9, (5, None): 3 / 30e-9})
+    assert told(found) == pytest.approx({None: 9 / 60e-9, 4: 3 / 10e-9, 5: 3 / 30e-9})
     assert {v.provenance for v in found} == {"derived"}
     with pytest.raises(NotApplicable, match="a rate per step needs steps: the window is the whole trace"):
         list(rate_per_step(a_rank([], [window(0, 10, source="whole_trace")]), 3))
@@ -202,15 +152,10 @@ def test_a_rate_is_a_steps_amount_over_its_length() -> None:
 
 def two_ranks() -> dict[int, list[Value]]:
     """Rank 1 has no steps; `open` is a stat of its own."""
+    stepped = [Value(value=5.0), Value(value=4.0, step=1), Value(value=6.0, step=2)]
     return {
         1: [Value(value=7.0), Value(value=3.0, stat="open")],
-        0: [
-            Value(value=5.0),
-            Value(value=4.0, step=1),
-            Value(value=6.0, step=2),
-            Value(value=9.0, step=3, stat="open"),
-            no_value("none", step=4),
-        ],
+        0: [*stepped, Value(value=9.0, step=3, stat="open"), no_value("none", step=4)],
         2: [Value(value=1.0), Value(value=8.0, step=1)],
     }
 
@@ -224,13 +169,6 @@ def test_values_by_step_and_under_none_those_of_ranks_without_steps() -> None:
 def test_the_slowest_rank_of_each_step_sets_the_rate() -> None:
     """Of steps with 4, 6 and 7 the harmonic mean; of the open ones 9 and 3."""
     found = list(rate_at_slowest_rank(two_ranks()))
-    assert told(found) == pytest.approx(
-        {
-            (None, None): 3 / (1 / 4 + 1 / 6 + 1 / 7),
-            (1, None): 4,
-            (2, None): 6,
-            (None, "open"): 2 / (1 / 9 + 1 / 3),
-            (3, "open"): 9,
-        }
-    )
+    closed, still_open = 3 / (1 / 4 + 1 / 6 + 1 / 7), 2 / (1 / 9 + 1 / 3)
+    assert told(found) == pytest.approx({None: closed, 1: 4, 2: 6, "open": still_open, (3, "open"): 9})
     assert {v.provenance for v in found} == {"derived"}

@@ -38,16 +38,11 @@ def test_the_value_has_its_bounds_and_basis() -> None:
     assert (value.value, value.stat, value.reason) == (0.75, None, "a fit")
     assert [(v.stat, v.value) for v in (low, high)] == [("low", 0.7), ("high", 0.8)]
     assert {v.provenance for v in (value, low, high)} == {"modelled"}
-
-
-def test_known_within_bounds_only_is_no_value() -> None:
+    # Known within bounds only is no value, nor is no model.
     value, low, high = values(Found(None, 0.5, 0.9))
     assert (value.value, value.status) == (None, "not_applicable")
     assert value.reason == "only bounds are known: 50.0 % to 90.0 %; a fit"
     assert (low.value, high.value) == (0.5, 0.9)
-
-
-def test_no_model_is_no_value() -> None:
     (value,) = values(None)
     assert value.status == "not_applicable"
     assert "models are disabled" in str(value.reason)
@@ -104,16 +99,22 @@ def test_a_report_replays_unless_the_run_is_large(
     assert row["reason"] == NOT_REPLAYED  # type: ignore[index]
 
 
-@pytest.mark.parametrize("narrowed", [{"window": "trace"}, {"steps": (0, 1)}, {"ranks": [0]}])
-def test_a_narrowed_run_is_not_replayed(narrowed: dict[str, object], traces: Path, tmp_path: Path) -> None:
-    (row,) = rows(traces, tmp_path, metrics=[NAME], **narrowed)
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        *((own, "all ranks' steps") for own in ({"window": "trace"}, {"steps": (0, 1)}, {"ranks": [0]})),
+        ({"model": False}, "models are disabled"),
+    ],
+)
+def test_a_narrowed_run_is_not_replayed_nor_one_without_models(
+    options: dict[str, object], why: str, traces: Path, tmp_path: Path
+) -> None:
+    (row,) = rows(traces, tmp_path, metrics=[NAME], **options)
     assert row["status"] == "not_applicable"
-    assert "all ranks' steps" in row["reason"]
+    assert why in row["reason"]
 
 
-def test_without_models_and_without_collectives(traces: Path, tmp_path: Path) -> None:
-    (row,) = rows(traces, tmp_path, metrics=[NAME], model=False)
-    assert "models are disabled" in row["reason"]
+def test_a_run_without_collectives_is_not_replayed(tmp_path: Path) -> None:
     alone = tmp_path / "alone"
     write(simulate(Layout(), Program((Compute(20_000),))), alone)
     (row,) = rows(alone, tmp_path, metrics=[NAME])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,7 @@ from cclbench.analyzers.view.operator_sums import (
     rank_sums,
 )
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.work_keys import (
-    WorkFilter,
-    module_class,
-    parse_keys,
-    row_entries,
-)
+from cclbench.analyzers.view.work_keys import WorkFilter, module_class, parse_keys, row_entries
 from cclbench.ground.errors import UsageError
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
@@ -73,11 +69,10 @@ def test_several_keys() -> None:
         ("alone", "other"): (1, 7),
     }
     # By kernel launches count, not calls.
+    gemms = {("gemm<64>", "forward"): (1, 100), ("gemm<64>", "backward"): (2, 310)}
+    gemms |= {("gemm<32>", "forward"): (1, 200), ("split_k", "backward"): (1, 5)}
     assert times("kernel,phase,op") == {
-        ("gemm<64>", "forward", "aten::mm"): (1, 100),
-        ("gemm<64>", "backward", "aten::mm"): (2, 310),
-        ("gemm<32>", "forward", "aten::mm"): (1, 200),
-        ("split_k", "backward", "aten::mm"): (1, 5),
+        **{(*words, "aten::mm"): own for words, own in gemms.items()},
         ("sort_k", "forward", "mine::sort"): (1, 40),
         ("alone", "other", "alone"): (1, 7),
     }
@@ -103,34 +98,28 @@ def test_filters_choose_work(where: tuple[str, ...], rows: dict[str, tuple[int, 
     assert totals.chosen_ns == sum(ns for _, ns in rows.values())
 
 
+KEYS = "op, shape, module, class, phase, kernel, category"
+
+
 @pytest.mark.parametrize(
-    ("written", "message"),
+    ("parse", "written", "message"),
     [
-        (
-            "modul~attn",
-            "'modul' in 'modul~attn' is no key.*op, shape, module, class, phase, kernel, category",
-        ),
-        ("module", "'module' is no filter.*KEY=VALUE"),
-        ("module~", "is no filter"),
-        ("=forward", "'' in '=forward' is no key"),
+        (WorkFilter.parse, "modul~attn", f"'modul' in 'modul~attn' is no key.*{KEYS}"),
+        (WorkFilter.parse, "module", "'module' is no filter.*KEY=VALUE"),
+        (WorkFilter.parse, "module~", "is no filter"),
+        (WorkFilter.parse, "=forward", "'' in '=forward' is no key"),
+        (parse_keys, "op,nam", "'nam' is no key"),
+        *((parse_keys, "op,op", "named twice"), (parse_keys, "", "'' is")),
     ],
 )
-def test_a_wrong_filter(written: str, message: str) -> None:
+def test_wrong_filters_and_keys(parse: Callable[[str], Any], written: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        WorkFilter.parse(written)
+        parse(written)
 
 
 def test_a_filter_keeps_what_follows_its_sign() -> None:
     assert WorkFilter.parse("kernel~a=b~c") == ("kernel", "a=b~c", False)
     assert str(WorkFilter.parse(" op = x")) == "op= x"
-
-
-@pytest.mark.parametrize(
-    ("by", "message"), [("op,nam", "'nam' is no key"), ("op,op", "named twice"), ("", "'' is")]
-)
-def test_wrong_keys(by: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        parse_keys(by)
     assert parse_keys("op, module") == ("op", "module")
 
 
@@ -166,7 +155,7 @@ def test_a_tree_has_inclusive_and_own_time() -> None:
     }
 
 
-def test_coverage_is_the_modelled_share_of_time() -> None:
+def test_kernels_without_a_model_and_the_modelled_share_of_time() -> None:
     """Attn_2: 200 of 240 ns have a model; of mm's launches all but those of the last call."""
     own = found("module", tree=True).sums["module"]["Net_0/Attn_2",]
     assert (own.modelled_ns, own.time_ns, own.why_not) == (200, 240, NO_MODEL)
@@ -174,9 +163,7 @@ def test_coverage_is_the_modelled_share_of_time() -> None:
     gemm, split = kernels["gemm<64>",], kernels["split_k",]
     assert (gemm.modelled_ns, gemm.time_ns) == (400, 410)
     assert (split.modelled_ns, split.why_not) == (0, SEVERAL_KERNELS)
-
-
-def test_kernels_without_a_model() -> None:
+    # Kernels without a model.
     totals = found("op")
     assert totals.compute_ns - totals.modelled_ns == 47
     assert totals.unmodelled == {
@@ -184,12 +171,8 @@ def test_kernels_without_a_model() -> None:
         UnmodelledKernel("alone", None, "no operator call is linked to it"): (1, 7),
     }
     assert found("op", where=("phase=backward",)).unmodelled == {}
-    host = a_rank(
-        [],
-        [window(0, 1000)],
-        works_on="host",
-        operators=[{"operator": 1, "name": "mine::sort", "start_ns": 10, "device_ns": 5}],
-    )
+    sort = {"operator": 1, "name": "mine::sort", "start_ns": 10, "device_ns": 5}
+    host = a_rank([], [window(0, 1000)], works_on="host", operators=[sort])
     assert rank_sums(host, ("op",)).unmodelled == {UnmodelledKernel(None, "mine::sort", NO_MODEL): (1, 5)}
 
 
@@ -210,20 +193,23 @@ def test_the_calls_of_a_row(by: str, words: tuple[str, ...], tree: bool, calls: 
     assert works.operator[np.unique(entries.work)].tolist() == calls
 
 
+ALONE = (np.array([5]), np.array([9]))
+
+
 def test_durations_per_call() -> None:
     """10, 20, 20, 30, 100: median 20; the 90th percentile lies 0.6 of the way from 30 to 100."""
     codes, ns = np.array([1, 1, 0, 1, 1, 1]), np.array([20, 10, 7, 100, 20, 30])
     single, several, none = durations_by_code(codes, ns, 3)
-    assert (single.quantile_ns(0.5), single.quantile_ns(0.9), single.max_ns) == (7, 7, 7)
-    assert (several.quantile_ns(0.5), several.quantile_ns(0.9), several.max_ns) == (
-        20,
-        pytest.approx(72),
-        100,
-    )
+    for own, expected in ((single, (7, 7, 7)), (several, (20, 72, 100))):
+        assert (own.quantile_ns(0.5), own.quantile_ns(0.9), own.max_ns) == pytest.approx(expected)
     assert [part.tolist() for part in several.joined] == [[10, 20, 30, 100], [1, 2, 1, 1]]
     assert (none.quantile_ns(0.5), none.max_ns) == (None, None)
     both = several + single + none
     assert (both.joined[0].tolist(), both.quantile_ns(0.5)) == ([7, 10, 20, 30, 100], 20)
+    # Sums of ranks join their durations.
+    one, other = (OperatorSums(calls=1, durations=durations_by_code(codes[:1] * 0, ns, 1)[0]) for ns in ALONE)
+    one.add_sums(other)
+    assert (one.durations.quantile_ns(0.5), one.durations.max_ns) == (7, 9)
 
 
 @given(
@@ -233,12 +219,3 @@ def test_quantiles_of_ranks_are_those_of_all_calls(ranks: list[list[int]], share
     parts = [durations_by_code(np.zeros(len(ns), np.int64), np.array(ns), 1)[0] for ns in ranks]
     whole = sum(parts, Durations())
     assert whole.quantile_ns(share) == pytest.approx(np.quantile(np.concatenate(ranks), share), abs=1e-6)
-
-
-def test_sums_of_ranks_join_their_durations() -> None:
-    one, other = (
-        OperatorSums(calls=1, durations=durations_by_code(np.zeros(1, np.int64), np.array([ns]), 1)[0])
-        for ns in (5, 9)
-    )
-    one.add_sums(other)
-    assert (one.durations.quantile_ns(0.5), one.durations.max_ns) == (7, 9)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Chromium to open pages in; without one these tests skip, in CI they fail."""
+"""A Chromium to open pages in, without which these tests skip, in CI fail; and axe-core."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,3 +41,22 @@ def browser(chromium: str) -> Iterator[Browser]:
         running = playwright.chromium.launch(executable_path=chromium, args=flags)
         yield running
         running.close()
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script of axe-core, from npm; without it these tests skip."""
+    folder = tmp_path_factory.mktemp("axe")
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm here, so no axe-core: accessibility is not checked")
+    try:
+        subprocess.run(
+            [npm, "pack", "--silent", "axe-core@4"], cwd=folder, check=True, capture_output=True, timeout=60
+        )
+    except (subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"axe-core cannot be had from npm, so accessibility is not checked: {error}")
+    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
+        script = archive.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode()

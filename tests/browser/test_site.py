@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from helpers.accessibility import violations
 from helpers.site_store import DEFECT, write_store
 
 from cclbench.present.board.build import build_site
@@ -35,25 +33,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     build_site(write_store(folder), output=folder / "out")
     return folder / "out"
-
-
-@pytest.fixture(scope="session")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The script of axe-core, from npm; without it these tests skip."""
-    folder = tmp_path_factory.mktemp("axe")
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm here, so no axe-core: accessibility is not checked")
-    try:
-        subprocess.run(
-            [npm, "pack", "--silent", "axe-core@4"], cwd=folder, check=True, capture_output=True, timeout=60
-        )
-    except (subprocess.SubprocessError, OSError) as error:
-        pytest.skip(f"axe-core cannot be had from npm, so accessibility is not checked: {error}")
-    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
-        script = archive.extractfile("package/axe.min.js")
-        assert script is not None
-        return script.read().decode()
 
 
 @contextmanager
@@ -95,20 +74,15 @@ def test_every_kind_of_page_opens_in_every_form(browser: Browser, site: Path, fo
             ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert (sum(map(int, ground[4:-1].split(", "))) > 600) == (scheme == "light")
             # Nothing that a stranger wrote became an element.
-            made = page.locator(
-                "img, iframe, object, embed, [onerror], [onload], a[href^='javascript'], body b b"
-            )
-            assert made.count() == 0, name
+            made = "img, iframe, object, embed, [onerror], [onload], a[href^='javascript'], body b b"
+            assert page.locator(made).count() == 0, name
 
 
-def test_pages_are_accessible(browser: Browser, site: Path, axe: str) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_pages_are_accessible(browser: Browser, site: Path, axe: str, form: str) -> None:
     for name in (*pages_of(site), f"{ALL}&grouping=workload"):
-        with opened(browser, site, name) as page:
-            page.evaluate(axe)
-            found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})")[
-                "violations"
-            ]
-            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], name
+        with opened(browser, site, name, *FORMS[form]) as page:
+            assert violations(page, axe) == [], name
 
 
 def rows(page: Page) -> list[str]:
@@ -189,10 +163,8 @@ def test_shown_rows_are_downloaded(browser: Browser, site: Path, tmp_path: Path)
     with opened(browser, site, f"{ALL}&publisher=paper") as page:
         document: dict[str, Any] = json.loads(content(page, "JSON"))
         first = next(row for row in document["rows"] if row["run"] == "paper-00000")
-        assert (
-            first["figures"]["time.step"] | {"value": 0.5, "provenance": "published", "unit": "s"}
-            == first["figures"]["time.step"]
-        )
+        step = first["figures"]["time.step"]
+        assert (step["value"], step["provenance"], step["unit"]) == (0.5, "published", "s")
         assert first["figures"]["comm.time"]["reason"] == DEFECT
         table = content(page, "CSV")
         assert len(document["rows"]) > 10
@@ -200,7 +172,7 @@ def test_shown_rows_are_downloaded(browser: Browser, site: Path, tmp_path: Path)
         assert '"=cmd' not in table
 
 
-def test_plots_are_drawn(browser: Browser, site: Path) -> None:
+def test_plots_are_drawn_and_paper_has_a_plain_table(browser: Browser, site: Path) -> None:
     with opened(browser, site, "explore.html#published=1&x=time.step&y=throughput.tokens_per_device") as page:
         assert page.locator("#scatter-plot canvas").count() == 1
         assert "rows have both" in page.locator("#scatter-words").inner_text()
@@ -208,9 +180,6 @@ def test_plots_are_drawn(browser: Browser, site: Path) -> None:
     with opened(browser, site, "history.html") as page:
         assert page.locator("canvas").count() == 1
         assert "nightly" in page.locator("main").inner_text()
-
-
-def test_paper_has_a_plain_table(browser: Browser, site: Path) -> None:
     with opened(browser, site, f"{ALL}&q=paper") as page:
         page.emulate_media(media="print")
         page.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -19,11 +19,8 @@ def table(repository: Path, folder: Path, *words: str) -> tuple[int, dict[str, t
         check=False,
     )
     rows = re.findall(r"^\| (.*?) \| (\d+) \| (\d+) \|", ran.stdout, re.MULTILINE)
-    return (
-        ran.returncode,
-        {kind: (int(planted), int(survived)) for kind, planted, survived in rows},
-        ran.stderr,
-    )
+    counts = {kind: (int(planted), int(survived)) for kind, planted, survived in rows}
+    return ran.returncode, counts, ran.stderr
 
 
 def test_no_class_of_secrets_survives_in_any_format(repository: Path, tmp_path: Path) -> None:

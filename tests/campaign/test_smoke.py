@@ -21,11 +21,7 @@ def campaign(repository: Path, name: str, *words: str) -> subprocess.CompletedPr
     ("name", "words", "last"),
     [
         ("kill", ["--kills", "2", "--command", "import"], ["import", "1", "2", "0"]),
-        (
-            "kill",
-            ["--kills", "0", "--changes", "1", "--command", "metrics"],
-            ["lost", "1", "0", "0", "0", "0"],
-        ),
+        ("kill", ["--kills", "0", "--changes", "1", "--command", "metrics"], ["lost", "1", *"0000"]),
         ("concurrency", ["--rounds", "1", "--processes", "2"], ["with", "deleting"]),
         ("disk", ["--sizes", "1", "--command", "import"], ["forbidden", "store", "1", "0"]),
     ],

@@ -37,11 +37,8 @@ def test_the_card_says_what_the_job_says(tmp_path: Path) -> None:
     assert [problem for problem in validate_card(path) if problem.severity == "error"] == []
     card = load_card(path)
     assert (card.id, card.workload.phase, card.workload.batch.global_) == ("my-job", "training", 32)
-    assert (card.hardware.accelerator, card.hardware.count, card.hardware.per_node) == (
-        "nvidia-h100-sxm",
-        8,
-        4,
-    )
+    hardware = card.hardware
+    assert (hardware.accelerator, hardware.count, hardware.per_node) == ("nvidia-h100-sxm", 8, 4)
     assert (card.parallelism.dp_shard, card.parallelism.tp, card.parallelism.pp) == (4, 2, 1)
     assert card.software.communication.environment == {"NCCL_ALGO": "Ring"}
     assert "parallelism.pp" not in card.raw
@@ -50,22 +47,14 @@ def test_the_card_says_what_the_job_says(tmp_path: Path) -> None:
 
 
 def test_a_device_that_the_catalog_does_not_know_is_a_gap_with_its_name(tmp_path: Path) -> None:
+    assert on_device(FACTS, "cpu").accelerator == "generic-cpu"
     begin_card(on_device(FACTS, "Abacus 3000"), tmp_path)
     (path,) = tmp_path.iterdir()
     assert load_card(path).hardware.accelerator is None
     assert 'the trace says "Abacus 3000"' in path.read_text()
-
-
-def test_the_processor_has_an_id_of_its_own() -> None:
-    assert on_device(FACTS, "cpu").accelerator == "generic-cpu"
-
-
-def test_a_card_that_is_there_stays(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.yaml"
-    mine.write_text("id: mine\n")
+    path.write_text("id: mine\n")  # a card that is there stays
     begin_card(FACTS, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
-    assert mine.read_text() == "id: mine\n"
+    assert [(one, one.read_text()) for one in tmp_path.iterdir()] == [(path, "id: mine\n")]
 
 
 def test_nothing_is_guessed_of_what_the_job_does(tmp_path: Path) -> None:

@@ -140,19 +140,13 @@ def steps(run: Run) -> list[int]:
 def test_the_example_of_pytorch(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
     run_program(on_page("train.py"), needs=("torch",))
     folder = tmp_path / "traces" / "my-job"
-    assert {path.name for path in folder.iterdir()} == {
-        "rank0_trace.json.gz",
-        "rank0_step_times.json",
-        "my-job.yaml",
-    }
+    expected = {"rank0_trace.json.gz", "rank0_step_times.json", "my-job.yaml"}
+    assert {path.name for path in folder.iterdir()} == expected
     told = json.loads((folder / "rank0_step_times.json").read_text())
     assert (told["unprofiled"]["steps"], told["profiled"]["steps"]) == (4, 5)
     card = load_card(folder / "my-job.yaml")
-    assert (card.workload.phase, card.workload.model.name, card.workload.model.parameters) == (
-        "training",
-        "Sequential",
-        256 * 1024 + 1024 + 1024 * 256 + 256,
-    )
+    assert (card.workload.phase, card.workload.model.name) == ("training", "Sequential")
+    assert card.workload.model.parameters == 256 * 1024 + 1024 + 1024 * 256 + 256
     run = captured(tmp_path, "traces/my-job")
     assert steps(run) == [8, 9, 10, 11, 12]
     rows = {row["metric"]: row["value"] for row in run.rows if row["rank"] is None and row["step"] is None}
@@ -169,10 +163,8 @@ def test_a_profiler_of_ones_own(run_program: Ran, on_page: Callable[[str], str],
 def test_one_step_in_ten(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
     run_program(on_page("watched.py"), needs=("torch",), CCLBENCH_STORE=str(tmp_path / "runs"))
     verdicts = [json.loads(line) for line in (tmp_path / "traces/watched.jsonl").read_text().splitlines()]
-    assert [(one["step"], one["folder"]) for one in verdicts] == [
-        (9, "traces/watched"),
-        (19, "traces/watched-2"),
-    ]
+    expected = [(9, "traces/watched"), (19, "traces/watched-2")]
+    assert [(one["step"], one["folder"]) for one in verdicts] == expected
     assert [steps(captured(tmp_path, one["folder"])) for one in verdicts] == [[9], [19]]
     assert all(one["run"].startswith(Path(one["folder"]).name) and one["steps"] == 1 for one in verdicts)
 

@@ -62,20 +62,23 @@ def test_the_gpus_own_clock_times_the_steps(run_program: Ran, tmp_path: Path) ->
     assert (card.workload.phase, card.hardware.accelerator) == ("training", "nvidia-h100-sxm")
 
 
-def test_a_snapshot_is_recorded_from_the_warm_up_on(run_program: Ran) -> None:
-    printed = run_program(LOOP.format(steps=8, options=", memory_snapshot=True"), STAND_IN_CUDA="1")
-    lines = [line for line in printed.splitlines() if line.startswith(("memory", "snapshot"))]
-    assert lines == [
-        "memory history all 1000000",
-        "snapshot rank0_memory_snapshot.pickle",
-        "memory history None 0",
-    ]
-
-
-def test_without_cuda_there_is_no_snapshot_and_that_is_said(run_program: Ran) -> None:
-    printed = run_program(LOOP.format(steps=8, options=", memory_snapshot=True"))
-    assert "no memory snapshot: it requires CUDA" in printed
-    assert "memory history" not in printed
+@pytest.mark.parametrize(
+    ("cuda", "said"),
+    [
+        (
+            "1",
+            ["memory history all 1000000", "snapshot rank0_memory_snapshot.pickle", "memory history None 0"],
+        ),
+        ("", []),
+    ],
+)
+def test_a_snapshot_is_recorded_from_the_warm_up_on_with_cuda(
+    run_program: Ran, cuda: str, said: list[str]
+) -> None:
+    variables = {"STAND_IN_CUDA": cuda} if cuda else {}
+    printed = run_program(LOOP.format(steps=8, options=", memory_snapshot=True"), **variables)
+    assert [line for line in printed.splitlines() if line.startswith(("memory", "snapshot"))] == said
+    assert ("no memory snapshot: it requires CUDA" in printed) == (not said)
 
 
 def test_each_rank_writes_its_own_and_the_first_begins_the_card(run_program: Ran, tmp_path: Path) -> None:
@@ -87,30 +90,33 @@ def test_each_rank_writes_its_own_and_the_first_begins_the_card(run_program: Ran
     assert load_card(tmp_path / "job" / "job.yaml").hardware.per_node == 2
 
 
-def test_traces_of_ranks_that_the_job_has_not_are_of_another_job(run_program: Ran, tmp_path: Path) -> None:
+def test_traces_of_another_job_and_watches_of_too_few_steps_are_refused(
+    run_program: Ran, tmp_path: Path
+) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "rank2_trace.json.gz").write_bytes(b"")
     program = """
 import cclbench.torch
-try:
-    cclbench.torch.profile("job").__enter__()
-except Exception as error:
-    print(type(error).__name__, error)
+profile, watch = cclbench.torch.profile, cclbench.torch.watch
+for start in (lambda: profile("job").__enter__(), lambda: watch("job", every=2)):
+    try:
+        start()
+    except Exception as error:
+        print(type(error).__name__, error)
 """
-    printed = run_program(program, WORLD_SIZE="2")
-    assert printed.startswith("UsageError job: contains rank2_trace.json.gz, but this job has 2 ranks")
+    ranks, watched = run_program(program, WORLD_SIZE="2").splitlines()
+    assert ranks.startswith("UsageError job: contains rank2_trace.json.gz, but this job has 2 ranks")
+    assert watched == "UsageError every is 2; it is 3 or more"
 
 
-def test_a_job_that_ends_too_early_is_told(run_program: Ran, tmp_path: Path) -> None:
+def test_a_job_that_ends_too_early_is_told_and_within_the_trace_has_what_there_is(
+    run_program: Ran, tmp_path: Path
+) -> None:
     printed = run_program(LOOP.format(steps=4, options=""))
     assert "no trace in job: the job took 4 steps, and the trace begins after 5" in printed
     assert "overhead None\n" in printed
     assert list((tmp_path / "job").iterdir()) == []
-
-
-def test_a_job_that_ends_within_the_trace_has_what_there_is(run_program: Ran, tmp_path: Path) -> None:
-    printed = run_program(LOOP.format(steps=6, options=""), STAND_IN_CUDA="1")
-    assert "overhead 0.25\n" in printed
+    assert "overhead 0.25\n" in run_program(LOOP.format(steps=6, options=""), STAND_IN_CUDA="1")
     assert (tmp_path / "job" / "rank0_trace.json.gz").exists()
 
 
@@ -127,11 +133,8 @@ with torch.profiler.profile(schedule=schedule, on_trace_ready=handler) as profil
 """)
     found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*") if path.is_file())
     assert found == [
-        "program.py",
-        "traces/job-2/job-2.yaml",
-        "traces/job-2/rank0_trace.json.gz",
-        "traces/job/job.yaml",
-        "traces/job/rank0_trace.json.gz",
+        *("program.py", "traces/job-2/job-2.yaml", "traces/job-2/rank0_trace.json.gz"),
+        *("traces/job/job.yaml", "traces/job/rank0_trace.json.gz"),
     ], printed
     assert load_card(tmp_path / "traces/job/job.yaml").workload.phase == "inference"
 
@@ -149,40 +152,24 @@ print("overhead", type(profiler.overhead).__name__)
 
 def test_jax_is_waited_for_where_the_timed_steps_begin_and_end(run_program: Ran, tmp_path: Path) -> None:
     assert run_program(JAX.format(steps=6)).splitlines() == [
-        "step 0",
-        "wait for all",
-        "step 1",
-        "step 2",
-        "wait for all",
-        "wait for all",
-        "start job/host03 python 0",
-        "begin train 3",
-        "wait for all",
-        "step 3",
-        "end train 3",
-        "begin train 4",
-        "step 4",
-        "end train 4",
-        "wait for all",
-        "stop",
-        "step 5",
-        "overhead float",
+        *("step 0", "wait for all", "step 1", "step 2", "wait for all", "wait for all"),
+        *("start job/host03 python 0", "begin train 3", "wait for all", "step 3", "end train 3"),
+        *("begin train 4", "step 4", "end train 4", "wait for all", "stop", "step 5", "overhead float"),
     ]
     told = json.loads((tmp_path / "job" / "rank3_step_times.json").read_text())
     assert (told["unprofiled"]["steps"], told["profiled"]["steps"]) == (2, 2)
     assert "each" not in told["profiled"]
 
 
-def test_a_jax_job_that_ends_too_early_is_told(run_program: Ran, tmp_path: Path) -> None:
+def test_a_jax_job_that_ends_too_early_is_told_and_within_the_trace_has_what_there_is(
+    run_program: Ran, tmp_path: Path
+) -> None:
     printed = run_program(JAX.format(steps=2))
     assert "no trace in job: the job took 2 steps, and the trace begins after 3" in printed
     assert "overhead NoneType" in printed
     assert not (tmp_path / "job").exists()
-
-
-def test_a_jax_job_that_ends_within_the_trace_has_what_there_is(run_program: Ran, tmp_path: Path) -> None:
-    printed = run_program(JAX.format(steps=4)).splitlines()
-    assert printed[-5:] == ["begin train 4", "end train 4", "wait for all", "stop", "overhead float"]
+    lines = run_program(JAX.format(steps=4)).splitlines()
+    assert lines[-5:] == ["begin train 4", "end train 4", "wait for all", "stop", "overhead float"]
     told = json.loads((tmp_path / "job" / "rank3_step_times.json").read_text())
     assert told["profiled"]["steps"] == 1
 
@@ -205,16 +192,6 @@ def test_a_watch_captures_the_last_of_every_few_steps(run_program: Ran, tmp_path
     assert [(one["step"], one["folder"]) for one in told] == [(3, "job"), (7, "job-2")]
     assert all(one["error"] for one in told)
     assert (tmp_path / "job" / "job.yaml").is_file()
-
-
-def test_a_watch_of_too_few_steps_is_refused(run_program: Ran) -> None:
-    printed = run_program(
-        "import cclbench.torch\n"
-        "from cclbench.ground.errors import UsageError\n"
-        "try:\n    cclbench.torch.watch('job', every=2)\n"
-        "except UsageError as error:\n    print(error)\n"
-    )
-    assert printed == "every is 2; it is 3 or more\n"
 
 
 def test_a_verdict_says_how_many_ranks_are_missing(

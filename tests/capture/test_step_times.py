@@ -26,38 +26,20 @@ TIMES = StepTimes(
 )
 
 
-def test_the_overhead_is_the_ratio_of_means() -> None:
+def test_what_is_written_is_read_and_evidence_of_a_run(tmp_path: Path) -> None:
+    """The overhead is the ratio of means."""
     assert (TIMES.unprofiled.mean_s, TIMES.profiled.mean_s) == (2.0, 2.25)
     assert TIMES.relative_overhead == 0.125
-
-
-def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_step_times(TIMES, tmp_path)
     (path,) = tmp_path.iterdir()
     assert path.name == "rank3_step_times.json"
     reader = recognise_format(path, path.read_bytes())
     assert reader.name == "step_times"
-    assert StepTimesFile().read(path).facts == {
-        "rank": 3,
-        "profiler": "torch.profiler",
-        "records": ["shapes"],
-        "unprofiled_steps": 2,
-        "unprofiled_step_s": 2.0,
-        "unprofiled_least_s": 1.0,
-        "unprofiled_most_s": 3.0,
-        "unprofiled_median_s": 2.0,
-        "unprofiled_slow_steps": 0,
-        "profiled_steps": 4,
-        "profiled_step_s": 2.25,
-    }
-
-
-def test_it_is_evidence_of_a_run(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    write_step_times(TIMES, source)
-    run = cclbench.run(source, store=tmp_path / "store")
-    (file,) = run.record.evidence
+    facts = {"rank": 3, "profiler": "torch.profiler", "records": ["shapes"], "profiled_steps": 4}
+    seconds = {"step": 2.0, "least": 1.0, "most": 3.0, "median": 2.0}
+    facts |= {f"unprofiled_{name}_s": value for name, value in seconds.items()} | {"profiled_step_s": 2.25}
+    assert StepTimesFile().read(path).facts == facts | {"unprofiled_steps": 2, "unprofiled_slow_steps": 0}
+    (file,) = cclbench.run(path, store=tmp_path / "store").record.evidence
     assert (file.reader, file.facts["rank"]) == ("step_times", 3)
 
 

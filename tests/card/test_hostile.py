@@ -56,24 +56,11 @@ def names(part: Any) -> set[str]:
 
 V2_NAMES = sorted(names(card_schema()))
 V1_NAMES = [
-    "Model-executor",
-    "model",
-    "data",
-    "model_arch",
-    "batch_size",
-    "network_topo",
-    "bandwidth_gbps",
-    "topology",
+    *("Model-executor", "model", "data", "model_arch", "batch_size", "network_topo", "bandwidth_gbps"),
+    *("topology", "xpu_spec", "total_count", "count_per_node", "communication_library", "env"),
+    *("model_plan_parallelization", "pp_mb", "iteration", "epochs", "protocol_selection", "trace_url"),
+    "driver_version",
 ]
-V1_NAMES += [
-    "xpu_spec",
-    "total_count",
-    "count_per_node",
-    "communication_library",
-    "env",
-    "model_plan_parallelization",
-]
-V1_NAMES += ["pp_mb", "iteration", "epochs", "protocol_selection", "trace_url", "driver_version"]
 
 
 @given(data=st.data(), version=st.sampled_from([1, 2]))

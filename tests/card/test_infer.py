@@ -51,16 +51,10 @@ def test_everything_that_traces_hold_is_in_the_card(tmp_path: Path) -> None:
     assert loaded.id == "tiny"
     assert loaded.workload.phase == "training"
     assert (loaded.workload.precision, loaded.workload.steps) == ("bf16", 3)
-    assert (loaded.hardware.accelerator, loaded.hardware.count, loaded.hardware.per_node) == (
-        "nvidia-h100-sxm",
-        4,
-        4,
-    )
-    assert (loaded.software.framework.name, loaded.software.framework.version) == ("torchtitan", "0.2.0")
-    assert (loaded.software.communication.library, loaded.software.communication.version) == (
-        "nccl",
-        "2.27.3",
-    )
+    hardware, software = loaded.hardware, loaded.software
+    assert (hardware.accelerator, hardware.count, hardware.per_node) == ("nvidia-h100-sxm", 4, 4)
+    assert (software.framework.name, software.framework.version) == ("torchtitan", "0.2.0")
+    assert (software.communication.library, software.communication.version) == ("nccl", "2.27.3")
     assert (loaded.parallelism.dp_shard, loaded.parallelism.tp) == (2, 2)
     assert [trace.ranks for trace in loaded.evidence.traces] == [(0,), (1,)]
     assert loaded.evidence.traces[0].sha256 == "0" * 64
@@ -68,13 +62,8 @@ def test_everything_that_traces_hold_is_in_the_card(tmp_path: Path) -> None:
 
 def test_the_rest_is_marked(tmp_path: Path) -> None:
     text = infer_card(FULL)
-    for gap in (
-        "  #   name: Llama",
-        "  #   global: 32",
-        "  #   bandwidth: ",
-        "  # launch: ",
-        "#   name: Ada",
-    ):
+    gaps = ("  #   name: Llama", "  #   global: 32", "  #   bandwidth: ", "  # launch: ", "#   name: Ada")
+    for gap in gaps:
         assert re.search(rf"^{re.escape(gap)}.*# to fill in: ", text, re.MULTILINE), gap
     card = tmp_path / "tiny.yaml"
     card.write_text(text)
@@ -93,14 +82,14 @@ def test_a_bare_trace_makes_a_card_that_says_what_it_lacks(tmp_path: Path) -> No
     assert "#   phase: training  # to fill in: training, inference or serving" in lines
 
 
-def test_a_given_id_wins() -> None:
-    assert parse_card(infer_card(FULL, "mine"), "x.yaml").value["id"] == "mine"
-
-
 def test_an_unknown_accelerator_is_left_to_the_reader_with_the_traces_word() -> None:
     text = infer_card(replace(FULL, accelerator=None))
     (gap,) = [line for line in text.splitlines() if line.startswith("  # accelerator: ")]
     assert gap.endswith('; the trace says "NVIDIA H100 80GB HBM3"')
+    name = {"accelerator": None, "accelerator_name": 'x"\n- y: #'}  # which cannot break the card
+    hostile = replace(FULL, **name, framework="a: b\n#", framework_version="1.0")
+    document = parse_card(infer_card(hostile), "x.yaml")
+    assert document.value["software"]["framework"] == {"name": "a: b\n#", "version": "1.0"}
 
 
 @pytest.mark.parametrize(
@@ -131,24 +120,17 @@ def test_a_node_that_is_not_filled_is_left_to_the_reader(holds: int, ranks: int,
     assert ("a node has 8" in text) == (written is None)
 
 
-def test_a_group_named_dp_alone_asks_whether_it_shards() -> None:
-    text = infer_card(replace(FULL, groups=(("mesh_dp", (0, 2)), ("mesh_tp", (0, 1)))))
-    lines = text.splitlines()
-    assert "if it shards" in lines[lines.index("  dp_replicate: 2") - 1]
-
-
-def test_groups_that_do_not_make_up_the_world_say_so() -> None:
-    text = infer_card(replace(FULL, groups=(("mesh_tp", (0, 1)),)))
-    lines = text.splitlines()
-    assert "account for 2 of 4 ranks" in lines[lines.index("parallelism:") - 1]
-
-
-def test_names_from_a_trace_cannot_break_the_card() -> None:
-    facts = replace(
-        FULL, accelerator=None, accelerator_name='x"\n- y: #', framework="a: b\n#", framework_version="1.0"
-    )
-    document = parse_card(infer_card(facts), "x.yaml")
-    assert document.value["software"]["framework"] == {"name": "a: b\n#", "version": "1.0"}
+@pytest.mark.parametrize(
+    ("groups", "line", "said"),
+    [
+        ((("mesh_dp", (0, 2)), ("mesh_tp", (0, 1))), "  dp_replicate: 2", "if it shards"),
+        ((("mesh_tp", (0, 1)),), "parallelism:", "account for 2 of 4 ranks"),
+    ],
+)
+def test_groups_that_leave_a_question_ask_it(groups: tuple[Any, ...], line: str, said: str) -> None:
+    lines = infer_card(replace(FULL, groups=groups), "mine").splitlines()
+    assert said in lines[lines.index(line) - 1]
+    assert "id: mine" in lines  # a given one wins
 
 
 def test_paths_are_made_relative_to_the_cards_root(tmp_path: Path) -> None:

@@ -54,13 +54,11 @@ def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: obje
     assert type(result) is type(value)
 
 
-def test_not_a_number_is_a_float() -> None:
+def test_quotes_make_text_and_nan_is_a_float() -> None:
+    document = parse_card('a: \'true\'\nb: "12"\nc: |\n  7\n"?": 1\n', "x.yaml")
+    assert document.value == {"a": "true", "b": "12", "c": "7\n", "?": 1}
+    assert document.line(("?",)) == 5
     assert math.isnan(float(str(scalar(".nan"))))
-
-
-def test_quotes_make_text() -> None:
-    document = parse_card("a: 'true'\nb: \"12\"\nc: |\n  7\n", "x.yaml")
-    assert document.value == {"a": "true", "b": "12", "c": "7\n"}
 
 
 def test_lines_and_texts_are_remembered() -> None:
@@ -87,12 +85,6 @@ def test_a_key_that_is_no_text_is_a_problem(key: str) -> None:
     (problem,) = parse_card(f"a: 0\n? {key}\n: 1\n", "x.yaml").problems
     assert problem.line == 2
     assert "not text" in problem.message
-
-
-def test_a_question_mark_is_a_key_like_any_other() -> None:
-    document = parse_card('"?": 1\na: 2\n', "x.yaml")
-    assert document.value == {"?": 1, "a": 2}
-    assert document.line(("?",)) == 1
 
 
 @pytest.mark.parametrize("escape", [r"\e[31m", r"\a", r"\x9b", r"\uD800", r"\r", r"\0"])
@@ -144,21 +136,14 @@ def test_what_is_no_card_is_refused_with_line_and_reason(text: str, line: int | 
     assert len(message) < 300
 
 
-def test_a_byte_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
+def test_a_file_is_utf_8_of_at_most_a_megabyte(tmp_path: Path) -> None:
+    """A byte-order mark is no part of the first key."""
     card = tmp_path / "card.yaml"
     card.write_bytes(b"a: 1\nb: caf\xe9\n")
     with pytest.raises(InputError, match=r"card\.yaml:2: is not UTF-8 at byte 11"):
         read_card(card)
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
-    card = tmp_path / "card.yaml"
     card.write_bytes(b"\xef\xbb\xbfa: 1\n")
     assert read_card(card).value == {"a": 1}
-
-
-def test_a_file_over_one_megabyte_is_refused_unread(tmp_path: Path) -> None:
-    card = tmp_path / "card.yaml"
     card.write_text("a: " + "x" * 1_000_000)
     with pytest.raises(InputError, match="over 1 MB"):
         read_card(card)

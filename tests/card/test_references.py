@@ -40,13 +40,12 @@ def test_an_unknown_name_is_an_error_with_the_nearest(
     assert catalog.VARIABLE in message
 
 
-def test_a_fabric_whose_rate_the_card_states_is_a_warning(changed: Change) -> None:
+def test_a_fabric_that_the_catalog_lacks_is_no_error_where_its_rate_is_stated_or_of_hosts(
+    changed: Change,
+) -> None:
     card = changed("{fabric: nvlink4,", "{fabric: my-links,")
     assert found(card) == []
     assert [path for path, _ in found(card, "warning")] == ["hardware.scale_up.fabric"]
-
-
-def test_ranks_on_hosts_talk_over_what_the_catalog_lacks(changed: Change) -> None:
     card = changed("accelerator: nvidia-h100-sxm", "accelerator: generic-cpu")
     card.write_text(card.read_text().replace(UP, "{fabric: tcp-loopback}"))
     assert found(card) == []

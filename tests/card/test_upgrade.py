@@ -128,11 +128,8 @@ def test_every_field_finds_its_home(tmp_path: Path) -> None:
 
 def test_what_has_no_home_is_named_with_line_and_value(tmp_path: Path) -> None:
     _, result = upgraded(tmp_path, V1)
-    assert [(warning.line, warning.path) for warning in result.warnings] == [
-        (None, ""),
-        (12, "workload.model.granularity"),
-        (49, "metric_source.traces"),
-    ]
+    expected = [(None, ""), (12, "workload.model.granularity"), (49, "metric_source.traces")]
+    assert [(warning.line, warning.path) for warning in result.warnings] == expected
     messages = warned(result)
     assert messages["workload.model.granularity"] == '"layer" has no home in version 2; left out'
     assert "Model-executor.communication_library.env.NCCL_NOTHING" in messages[""]
@@ -199,15 +196,12 @@ def test_a_doubt_stands_at_the_gap_too(tmp_path: Path) -> None:
     assert all("[2400, 200] has scale-out above scale-up" in gap for gap in gaps)
 
 
-def test_a_card_that_contradicts_itself_comes_with_the_reason(tmp_path: Path) -> None:
+def test_a_card_with_a_fault_comes_with_the_reason(tmp_path: Path) -> None:
     card, result = upgraded(tmp_path, V1.replace("total_count: 8", "total_count: 16"))
     (problem,) = result.problems
     assert problem.path == "parallelism"
     assert "= 8, but hardware.count is 16" in problem.message
     assert card["hardware"]["count"] == 16
-
-
-def test_a_card_without_a_description_comes_with_the_reason(tmp_path: Path) -> None:
     _, result = upgraded(tmp_path, V1.replace("  A run.\n", ""))
     assert [problem.path for problem in result.problems] == ["description"]
     assert "\n# description: " in result.text
@@ -223,27 +217,29 @@ def test_the_id_comes_from_the_files_name(tmp_path: Path, name: str, identity: s
     assert result.problems == ()
 
 
-def test_a_version_2_card_is_version_2_already(complete: Path) -> None:
-    with pytest.raises(UsageError, match="version 2 already"):
-        upgrade_card(complete)
+NONE = "is no version 1 card"
 
 
 @pytest.mark.parametrize(
-    "text", ["version: 3\n", "version: '1'\n", "name: x\n", "version: one\nworkload: {}\n"]
+    ("text", "error", "said"),
+    [
+        *((text, CheckFailed, NONE) for text in ("version: 3\n", "version: '1'\n", "name: x\n")),
+        ("version: one\nworkload: {}\n", CheckFailed, NONE),
+        ("version: 2\nid: tiny-run\n", UsageError, "version 2 already"),
+        (V1 + "  \nversion: 1\n", CheckFailed, r":51: version: is there twice, first in line 1"),
+        (
+            "version: 1\nworkload:\n  a: 1\ntrace_url: a: b\n",
+            InputError,
+            r"tiny-run\.yaml:4:.* mapping values are not allowed here",
+        ),
+    ],
+    ids=range(7),
 )
-def test_what_is_no_version_1_card_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(CheckFailed, match="is no version 1 card"):
+def test_what_is_no_version_1_card_is_refused(
+    tmp_path: Path, text: str, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
         upgraded(tmp_path, text)
-
-
-def test_a_repeated_key_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckFailed, match=r":51: version: is there twice, first in line 1"):
-        upgraded(tmp_path, V1 + "  \nversion: 1\n")
-
-
-def test_broken_yaml_is_named_with_line_and_reason(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"tiny-run\.yaml:4:.* mapping values are not allowed here"):
-        upgraded(tmp_path, "version: 1\nworkload:\n  a: 1\ntrace_url: a: b\n")
 
 
 @pytest.mark.parametrize(

@@ -52,37 +52,21 @@ def safe(environment: dict[str, str]) -> bool:
 
 
 @given(card=cards())
-def test_a_written_card_reads_back(card: dict[str, Any]) -> None:
+def test_a_written_card_reads_back_here_and_in_other_readers(card: dict[str, Any]) -> None:
+    """YAML 1.1 turns yes, 12:30 and dates into something else unless they are quoted."""
     document = parse_card(render_card(card), "x.yaml")
-    assert document.value == card
+    assert document.value == yaml.safe_load(render_card(card)) == card
     assert document.problems == ()
-
-
-@given(card=cards())
-def test_other_readers_agree_on_every_text(card: dict[str, Any]) -> None:
-    # YAML 1.1 turns yes, 12:30 and dates into something else unless they are quoted.
-    assert yaml.safe_load(render_card(card)) == card
 
 
 @pytest.mark.parametrize(
     "word",
     [
-        "yes",
-        "OFF",
-        "n",
-        "null",
-        "~",
-        "2.10",
-        "1e9",
-        "0x1",
-        "12:30",
-        "2024-01-31",
+        *["yes", "OFF", "n", "null", "~", "2.10", "1e9", "0x1", "12:30", "2024-01-31", "'", "."],
         "- x",
         "a: b",
         "a #b",
         "",
-        "'",
-        ".",
     ],
 )
 def test_a_word_that_could_be_read_otherwise_is_quoted(word: str) -> None:
@@ -143,12 +127,9 @@ def leaves_of(value: Any) -> Iterator[Any]:
         yield value
 
 
-def test_a_note_on_a_value_stands_above_it() -> None:
+def test_a_note_on_a_value_stands_above_it_and_gaps_may_be_left_out() -> None:
     lines = render_card({"version": 2, "id": "x"}, {"id": "choose\na name \x1b[31m"}).splitlines()
     assert lines[lines.index("id: x") - 1].startswith("# to fill in: choose")
     assert "\x1b" not in "".join(lines)
-
-
-def test_a_card_can_be_written_without_its_gaps() -> None:
     text = render_card({"version": 2, "id": "x", "workload": {"phase": "training"}}, gaps=False)
     assert text == "version: 2\nid: x\nworkload:\n  phase: training\n"

@@ -9,6 +9,7 @@ from cclbench.classify import CollectiveName, bus_factor, collective_name, kerne
 
 AT = "at::native::"
 ARGS = "ncclDevKernelArgsStorage<4096ul>"
+TWO_SHOT = "(anonymous namespace)::two_shot_all_reduce_kernel<float, 16, 8"
 
 COMMUNICATION = [
     # NCCL: name by age and by printer, kind
@@ -63,11 +64,7 @@ COMMUNICATION = [
     ),
     ("void tensorrt_llm::kernels::oneShotAllReduceKernel<half, 8, true>()", "all_reduce", "custom"),
     ("void tensorrt_llm::kernels::twoShotAllReduceKernel<half, 8>()", "all_reduce", "custom"),
-    (
-        "void tensorrt_llm::kernels::reduce_fusion::rms_norm_kernel_lamport<half, 4>()",
-        "all_reduce",
-        "custom",
-    ),
+    ("void tensorrt_llm::kernels::reduce_fusion::rms_norm_kernel_lamport<half, 4>()", "all_reduce", "custom"),
     (
         "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport"
         "<(AllReduceFusionPattern)1, __nv_bfloat16, 8, true>()",
@@ -86,6 +83,10 @@ COMMUNICATION = [
     ("void (anonymous namespace)::multimem_one_shot_all_reduce_kernel<float, 16>()", "all_reduce", "custom"),
     ("void c10d::symmetric_memory::two_shot_all_reduce_kernel_inplace<float>()", "all_reduce", "custom"),
     ("void (anonymous namespace)::multimem_all_gather_kernel<16>()", "all_gather", "custom"),
+    # instances of an all-reduce that reduce and scatter, and one that does not
+    (f"void {TWO_SHOT}, true, false>(float**)", "reduce_scatter", "custom"),
+    (f"void {TWO_SHOT}, (bool)1, (bool)0>(float**)", "reduce_scatter", "custom"),
+    (f"void {TWO_SHOT}, false, true>(float**)", "all_reduce", "custom"),
     ("void (anonymous namespace)::barrier_kernel(unsigned int**, int)", "barrier", "custom"),
     ("void userbuffers_fp16_sum_inplace_gpu_rw_ag<8>(int)", "all_gather", "custom"),
     ("void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<8>(int)", "reduce_scatter", "custom"),
@@ -113,6 +114,7 @@ COMMUNICATION = [
     # other fabrics and CPU backends
     ("oneccl_allreduce_pcie", "all_reduce", "oneccl"),
     ("hcom_allReduce__123_0", "all_reduce", "hccl"),
+    ("hcom_receive__101_0_1", "recv", "hccl"),
     ("gloo:all_reduce", "all_reduce", "gloo"),
     ("gloo:all_gather", "all_gather", "gloo"),
     ("gloo:send", "send", "gloo"),
@@ -223,15 +225,3 @@ def test_bus_factor_of_eight_ranks(kind: str, factor: float) -> None:
     assert bus_factor(kind, 8) == factor
     assert bus_factor("all_reduce", 1) == 0
     assert bus_factor("all_gather", 4) == 0.75
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("two_shot_all_reduce_kernel<float, 16, 8, true, false>", "reduce_scatter"),
-        ("two_shot_all_reduce_kernel<float, 16, 8, (bool)1, (bool)0>", "reduce_scatter"),
-        ("two_shot_all_reduce_kernel<float, 16, 8, false, true>", "all_reduce"),
-    ],
-)
-def test_an_instance_of_an_all_reduce_kernel_that_reduces_and_scatters(name: str, kind: str) -> None:
-    assert collective_name(f"void (anonymous namespace)::{name}(float**)") == CollectiveName(kind, "custom")

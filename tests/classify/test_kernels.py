@@ -174,13 +174,7 @@ def test_compute_is_told_by_category(name: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "",
-        "x",
-        "kernel",
-        "my_secret_sauce<int>(int)",
-        "void f()",
-        "((((",
-        "nn.Module: Linear_0",
+        *("", "x", "kernel", "my_secret_sauce<int>(int)", "void f()", "((((", "nn.Module: Linear_0"),
         "model.py(3): softmax",
     ],
 )

@@ -21,13 +21,20 @@ from cclbench.operators.cost import cost_of
 STEP = "execute_3_context_1(sq3sk5sqsq9sqsk15)_generation_2(sq2sk10sqsq2sqsk10)"
 
 
-def test_sums_over_requests() -> None:
-    assert request_lengths(STEP) == (15, 22)
-
-
-@pytest.mark.parametrize("name", ["", "execute_context_1(5)_generation_2(2)", "step[DECODE bs=2]", STEP[:-3]])
-def test_other_annotations_tell_none(name: str) -> None:
-    assert request_lengths(name) is None
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [
+        (STEP, (15, 22)),
+        # two prefills of 2 and 3 queries to 2 and 5 keys: 3 and 12 pairs; one of 4 keys generates: 4 pairs
+        ("execute_6_context_2(sq5sk7sqsq13sqsk19)_generation_1(sq1sk4sqsq1sqsk4)", (11, 19)),
+        *(
+            (other, None)
+            for other in ("", "execute_context_1(5)_generation_2(2)", "step[DECODE bs=2]", STEP[:-3])
+        ),
+    ],
+)
+def test_sums_over_requests_are_those_of_both_phases(name: str, lengths: tuple[int, int] | None) -> None:
+    assert request_lengths(name) == lengths
 
 
 SHAPES = "[[5,4,8],[5,2,8],[5,2,8],[5,4,8],[],[],[],[0]]"
@@ -43,6 +50,8 @@ def test_attention_to_cached_keys() -> None:
     assert (cost.flops, cost.precision) == (2816, "bf16")
     assert (cost.read_bytes, cost.written_bytes) == (5 * 64 + 960, 5 * 64)
     assert "annotation" in (cost.assumes or "")
+    with pytest.raises(NoModel, match="lies in device memory"):
+        cost_of(parse_call("vllm::unified_attention_with_output", SHAPES, TYPES))
 
 
 def test_a_prefill_without_sums_has_the_fewest_pairs() -> None:
@@ -56,20 +65,10 @@ def test_a_prefill_without_sums_has_the_fewest_pairs() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "execute_context_2(5)_generation_1(1)",
-        "execute_context_0(0)_generation_0(0)",
-        "execute_context_6(5)",
-        STEP,
-    ],
+    [f"execute_context_{one}" for one in ("2(5)_generation_1(1)", "0(0)_generation_0(0)", "6(5)")] + [STEP],
 )
 def test_keys_of_other_steps_are_not_bounded(name: str) -> None:
     assert prefill_lengths(name) is None
-
-
-def test_without_lengths_there_is_no_figure() -> None:
-    with pytest.raises(NoModel, match="lies in device memory"):
-        cost_of(parse_call("vllm::unified_attention_with_output", SHAPES, TYPES))
 
 
 @pytest.mark.parametrize(
@@ -112,9 +111,3 @@ def test_steps_are_known_by_the_engine_that_names_them() -> None:
     vllm, sglang, other = "execute_context_0_generation_0", "step[IDLE bs=0]", "step 3"
     assert [is_vllm_step(name) for name in (vllm, sglang, other)] == [True, False, False]
     assert [is_serving_step(name) for name in (vllm, sglang, other)] == [True, True, False]
-
-
-def test_pairs_of_queries_and_keys_are_those_of_both_phases() -> None:
-    """Two prefills of 2 and 3 queries to 2 and 5 keys: 3 and 12 pairs; one of 4 keys generates: 4 pairs."""
-    name = "execute_6_context_2(sq5sk7sqsq13sqsk19)_generation_1(sq1sk4sqsq1sqsk4)"
-    assert request_lengths(name) == (11, 19)

@@ -4,28 +4,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call, Told
 
-Call = Callable[..., Any]
-NEEDS_ALL_RANKS = {
-    "comm.wait",
-    "comm.transfer",
-    "comm.skew",
-    "comm.alpha",
-    "comm.beta",
-    "time.exposed_wait",
-    "time.exposed_transfer",
-    "balance.straggler_rank",
-    "balance.straggler_delay",
-}
+from .conftest import words_of
 
-
-def words(text: str) -> str:
-    return " ".join(text.split())
+NEEDS_ALL_RANKS = {f"comm.{name}" for name in ("wait", "transfer", "skew", "alpha", "beta")}
+NEEDS_ALL_RANKS |= {"time.exposed_wait", "time.exposed_transfer"}
+NEEDS_ALL_RANKS |= {"balance.straggler_rank", "balance.straggler_delay"}
 
 
 @pytest.fixture
@@ -49,15 +39,13 @@ def both(folder: Path, document: dict[str, Any]) -> Path:
     return folder
 
 
-def test_one_rank_alone_has_no_number_that_needs_the_others(call: Call, folder: Path) -> None:
-    shown = words(call("metrics", folder).out)
-    assert (
-        "matched 0 of 2 parts of collectives across ranks; 2: no other rank's trace has it; "
-        "waiting and transfer cannot be separated"
-    ) in shown
+def test_one_rank_alone_has_no_number_that_needs_the_others(call: Call, told: Told, folder: Path) -> None:
+    shown = words_of(call("metrics", folder).out)
+    said = "matched 0 of 2 parts of collectives across ranks; 2: no other rank's trace has it; "
+    assert f"{said}waiting and transfer cannot be separated" in shown
     assert "ranks 0; 1 of 2 ranks has a trace" in shown
     assert "problem" not in shown
-    answer = json.loads(call("run", folder, "--json").out)
+    answer = told("run", folder)
     assert answer["run"]["clocks"] is None
     assert answer["run"]["matching"]["complete"] == 0
     rows = [row for row in answer["results"] if row["metric"] in NEEDS_ALL_RANKS]
@@ -65,23 +53,20 @@ def test_one_rank_alone_has_no_number_that_needs_the_others(call: Call, folder: 
     assert all(row["value"] is None and row["status"] == "not_applicable" and row["reason"] for row in rows)
 
 
-def test_with_both_ranks_waiting_is_told_from_transfer(call: Call, both: Path) -> None:
-    shown = words(call("metrics", both).out)
+def test_with_both_ranks_waiting_is_told_from_transfer(call: Call, told: Told, both: Path) -> None:
+    shown = words_of(call("metrics", both).out)
     assert "matched 4 of 4 parts of collectives across ranks clocks not corrected" in shown
     # Rank 0's all-reduce is exposed for its last 10 of 30 µs; rank 1 came after 10 µs: transfer, all of it.
-    first = words(call("run", both).out)
-    assert "Transfers in group 0-1 take 10.0 µs of a step while nothing computes (all_reduce 10.0 µs" in first
+    first = words_of(call("run", both).out)
+    assert "take 10.0 µs of a step on rank 0 while nothing computes (all_reduce 10.0 µs);" in first
     assert "rank 1 comes last" not in first
-    answer = json.loads(call("run", both, "--json").out)
+    answer = told("run", both)
     assert answer["run"]["matching"]["complete"] == 2
     assert answer["run"]["clocks"]["corrected"] == []
-    waited = {
-        row["rank"]: row["value"]
-        for row in answer["results"]
-        if row["metric"] == "comm.wait" and row["collective"] is None and row["step"] is None
-        if row["rank"] is not None and row["group"] is None and row["stat"] is None
-    }
-    assert waited == {0: pytest.approx(10e-6), 1: 0}
+    keys = ("collective", "step", "group", "stat")
+    rows = [row for row in answer["results"] if all(row[key] is None for key in keys)]
+    waited = {row["rank"]: row["value"] for row in rows if row["metric"] == "comm.wait"}
+    assert (waited[0], waited[1]) == (pytest.approx(10e-6), 0)
 
 
 @pytest.mark.parametrize("command", [("run",), ("ingest",), ("timeline", "-o", "x.png")])
@@ -124,16 +109,14 @@ def test_accelerators_that_no_one_job_has_are_refused(
         (folder / f"rank{rank}.json").write_text(json.dumps(changed))
     answer = call("ingest", folder)
     assert answer.code == (0 if said is None else 3), answer.err
-    assert said is None or f"traces of different jobs: {said} rank1.json; run one job" in words(answer.err)
+    assert said is None or f"traces of different jobs: {said} rank1.json; run one job" in words_of(answer.err)
 
 
 def test_real_traces_of_two_vendors_are_refused(call: Call, test_data: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "mixed"
-    folder.mkdir()
     for name in ("h100_qwen", "resnet_mi300x"):
         (path,) = (test_data / "kineto" / name).glob("*.json.gz")
-        (folder / path.name).write_bytes(path.read_bytes())
-    answer = call("run", folder)
+        shutil.copyfile(path, tmp_path / path.name)
+    answer = call("run", tmp_path)
     assert answer.code == 3
     assert "different jobs: NVIDIA H100 80GB HBM3 in Qwen_" in answer.err
     assert "and AMD Instinct MI300X in resnet_" in answer.err

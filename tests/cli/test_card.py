@@ -24,80 +24,67 @@ def run(*args: str | Path) -> Result:
 
 
 @pytest.fixture
-def good(tmp_path: Path) -> Path:
-    path = tmp_path / "good.yaml"
-    path.write_text(V2.format(id="good"))
-    return path
+def cards(tmp_path: Path) -> dict[str, Path]:
+    """A valid card, one with two unknown keys, and one of version 1."""
+    bad = V2.format(id="bad") + "tp: 4\nhardwear: 1\n"
+    texts = {"good": V2.format(id="good"), "bad": bad, "old": V1}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return {name: tmp_path / f"{name}.yaml" for name in texts}
 
 
 @pytest.fixture
-def bad(tmp_path: Path) -> Path:
-    path = tmp_path / "bad.yaml"
-    path.write_text(V2.format(id="bad") + "tp: 4\nhardwear: 1\n")
-    return path
+def good(cards: dict[str, Path]) -> Path:
+    return cards["good"]
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Path:
-    path = tmp_path / "old.yaml"
-    path.write_text(V1)
-    return path
+def bad(cards: dict[str, Path]) -> Path:
+    return cards["bad"]
 
 
-def test_validate_names_every_problem_of_every_card(good: Path, bad: Path) -> None:
+@pytest.fixture
+def old(cards: dict[str, Path]) -> Path:
+    return cards["old"]
+
+
+def test_validate_names_every_problem_of_every_card(good: Path, bad: Path, tmp_path: Path) -> None:
+    """A valid card passes, with warnings."""
+    result = run("validate", good)
+    assert result.exit_code == 0
+    assert f"warning: {good}: hardware.accelerator: is not filled in" in result.stdout.replace(":1:", ":")
     result = run("validate", good, bad)
     assert isinstance(result.exception, CheckFailed)
     assert str(result.exception) == "1 of 2 cards are invalid"
     assert f"{good}: valid" in result.stdout
     assert f"error: {bad}:5: tp: unknown key; it belongs at parallelism.tp" in result.stdout
     assert f"error: {bad}:6: hardwear: unknown key; did you mean hardware?" in result.stdout
-
-
-def test_a_valid_card_passes_with_warnings(good: Path) -> None:
-    result = run("validate", good)
-    assert result.exit_code == 0
-    assert f"warning: {good}: hardware.accelerator: is not filled in" in result.stdout.replace(":1:", ":")
-
-
-def test_validation_as_json(good: Path, bad: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("a: b: c\n")
     result = run("validate", "--json", good, bad, broken)
     assert isinstance(result.exception, InputError)
     document = json.loads(result.stdout)
     assert document["schema"] == "card-validation.v1"
-    assert [(Path(row["file"]).name, row["valid"]) for row in document["files"]] == [
-        ("good.yaml", True),
-        ("bad.yaml", False),
-        ("broken.yaml", False),
-    ]
+    valid = {Path(row["file"]).name: row["valid"] for row in document["files"]}
+    assert valid == {"good.yaml": True, "bad.yaml": False, "broken.yaml": False}
     problem = next(p for p in document["files"][1]["problems"] if p["severity"] == "error")
-    assert problem == {
-        "severity": "error",
-        "file": str(bad),
-        "line": 5,
-        "path": "tp",
-        "message": "unknown key; it belongs at parallelism.tp",
-    }
+    about = {"severity": "error", "file": str(bad), "line": 5, "path": "tp"}
+    assert problem == about | {"message": "unknown key; it belongs at parallelism.tp"}
     assert "broken.yaml:1:5: is not valid YAML" in document["files"][2]["problems"][0]["message"]
 
 
-def test_upgrade_prints_the_card_and_warns_on_stderr(old: Path) -> None:
+def test_upgrade_prints_the_card_and_warns_on_stderr(old: Path, good: Path) -> None:
+    """Written to a file, it is a valid card; one that is there is not overwritten."""
     result = run("upgrade", old)
     assert result.exit_code == 0
     assert result.stdout.startswith("version: 2\nid: old\ndescription: x\n")
-    assert result.stderr == (
-        f'warning: {old}:3: workload.model.granularity: "layer" has no home in version 2; left out\n'
-    )
-
-
-def test_an_upgraded_card_is_a_valid_card(old: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new.yaml"
-    assert run("upgrade", old, "-o", new).exit_code == 0
-    assert run("validate", new).exit_code == 0
-
-
-def test_an_existing_file_is_not_overwritten(old: Path, good: Path) -> None:
+    warning = f'{old}:3: workload.model.granularity: "layer" has no home in version 2; left out'
+    assert result.stderr == f"warning: {warning}\n"
+    document = json.loads(run("upgrade", old, "--json").stdout)
+    assert document["schema"] == "card-upgrade.v1"
+    assert document["card"].startswith("version: 2\n")
+    assert [warning["line"] for warning in document["warnings"]] == [3]
+    assert document["problems"] == []
     before = good.read_text()
     result = run("upgrade", old, "-o", good)
     assert isinstance(result.exception, UsageError)
@@ -105,6 +92,7 @@ def test_an_existing_file_is_not_overwritten(old: Path, good: Path) -> None:
     assert good.read_text() == before
     assert run("upgrade", old, "-o", good, "--force").exit_code == 0
     assert good.read_text() != before
+    assert run("validate", good).exit_code == 0
 
 
 def test_a_card_that_does_not_become_valid_is_written_and_fails(tmp_path: Path) -> None:
@@ -117,25 +105,14 @@ def test_a_card_that_does_not_become_valid_is_written_and_fails(tmp_path: Path) 
     assert result.stdout == ""
 
 
-def test_upgrade_as_json(old: Path) -> None:
-    document = json.loads(run("upgrade", old, "--json").stdout)
-    assert document["schema"] == "card-upgrade.v1"
-    assert document["card"].startswith("version: 2\n")
-    assert [warning["line"] for warning in document["warnings"]] == [3]
-    assert document["problems"] == []
-
-
-def test_a_folder_that_is_not_there_is_named(old: Path, tmp_path: Path) -> None:
+def test_a_write_that_fails_is_named_and_leaves_nothing(old: Path, tmp_path: Path) -> None:
     result = run("upgrade", old, "-o", tmp_path / "missing" / "new.yaml")
     assert isinstance(result.exception, InputError)
     assert "cannot be written: No such file or directory" in str(result.exception)
-
-
-def test_nothing_is_left_of_a_write_that_failed(old: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    assert isinstance(run("upgrade", old, "-o", folder, "--force").exception, InputError)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "old.yaml"]
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    assert isinstance(run("upgrade", old, "-o", tmp_path / "folder", "--force").exception, InputError)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_show_is_for_people(tmp_path: Path) -> None:
@@ -154,17 +131,10 @@ def test_show_is_for_people(tmp_path: Path) -> None:
     assert "evidence.traces traces/x/r0.json; kineto; ranks 0, 1; 1.50 MB" in lines
 
 
-def test_show_as_json_is_the_card(good: Path) -> None:
-    document = json.loads(run("show", good, "--json").stdout)
-    assert document["card"] == {
-        "version": 2,
-        "id": "good",
-        "description": "x",
-        "workload": {"phase": "inference"},
-    }
-
-
-def test_show_refuses_an_invalid_card_with_all_problems(bad: Path) -> None:
+def test_show_as_json_is_the_card(good: Path, bad: Path) -> None:
+    """An invalid one is refused with all problems."""
+    card = {"version": 2, "id": "good", "description": "x", "workload": {"phase": "inference"}}
+    assert json.loads(run("show", good, "--json").stdout)["card"] == card
     result = run("show", bad)
     assert isinstance(result.exception, CheckFailed)
     assert len(str(result.exception).splitlines()) == 2

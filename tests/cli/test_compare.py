@@ -1,35 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench compare`: what it prints in each form, its gate, its files, and hostile names."""
+"""`cclbench compare`: what it prints in each form, its gate, its files."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from helpers import report_run
+from helpers.command_line import Call
 from rich.console import Console
 
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import Comparison
+from cclbench.ground.json_schema import packaged_schema
 from cclbench.present.markdown import comparison_markdown
 from cclbench.present.terminal.comparison import terminal_page
 
-Call = Callable[..., Any]
-HOSTILE = "\x1b[31m<script>alert(1)</script>|`x`](http://evil) @team \u202egnp ../../$(rm -rf /)"
+PAGE = "<!doctype html>"
 
 
 @pytest.fixture
 def second(tmp_path: Path, document: dict[str, Any]) -> Path:
     """Another trace: the first one's matrix product 20 µs shorter, its steps 95 µs apart."""
     for event in document["traceEvents"]:
-        if event["ts"] >= 1100:
-            event["ts"] -= 5
-        if event["name"].startswith("ampere"):
-            event["dur"] -= 20
+        event["ts"] -= 5 * (event["ts"] >= 1100)
+        event["dur"] -= 20 * event["name"].startswith("ampere")
     path = tmp_path / "second" / "rank0.json"
     path.parent.mkdir()
     path.write_text(json.dumps(document))
@@ -67,19 +66,16 @@ def test_the_glyphs_have_an_ascii_form_and_quiet_is_the_verdict(
     trace: Path, second: Path, tmp_path: Path
 ) -> None:
     found = compare(trace, second, store=tmp_path / "store")
-    plain = text_of(found, unicode=False)
-    assert re.search(r"  compute .* -+$", plain, re.MULTILINE)
+    assert re.search(r"  compute .* -+$", text_of(found, unicode=False), re.MULTILINE)
     assert " ".join(text_of(found, verbosity=-1).split()) == found.versus[0].words
     assert "more: -v or --json" not in text_of(found, verbosity=1)
 
 
-def test_json_follows_its_schema(call: Call, trace: Path, second: Path, repository: Path) -> None:
+def test_json_follows_its_schema(call: Call, trace: Path, second: Path) -> None:
     answer = call("compare", trace, second, "--json", "--fail-on", "compute.mfu < 0.4")
     assert answer.code == 1
     found = json.loads(answer.out)
-    jsonschema.validate(
-        found, json.loads((repository / "cclbench" / "schemas" / "comparison.json").read_text())
-    )
+    jsonschema.validate(found, dict(packaged_schema("comparison")))
     assert not found["passed"]
     (one,) = found["versus"]
     assert one["change_ns"] == sum(change["change_ns"] for change in one["changes"]) == -5000
@@ -89,26 +85,31 @@ def test_json_follows_its_schema(call: Call, trace: Path, second: Path, reposito
 
 
 def test_the_gate_fails_with_1_and_the_reason(call: Call, trace: Path, second: Path) -> None:
-    answer = call("compare", second, trace, "--fail-on", "time.step > 99 us", "--fail-on", "time.step > 1 s")
+    limits = ("--fail-on", "time.step > 99 us", "--fail-on", "time.step > 1 s")
+    answer = call("compare", second, trace, *limits)
     assert answer.code == 1
     assert answer.err.count("\n") == 1
     assert "1 of 2 checks failed: time.step > 99 us: time.step of B is 100 µs" in answer.err
     assert "- FAILED  time.step > 99 us:" in answer.out
     assert "- passed  time.step > 1 s:" in answer.out
     assert call("compare", trace, second, "--fail-on", "time.step > 99 us").code == 0
+    written = call("compare", second, trace, *limits, "--format", "md").out
+    assert "- **failed**: `time.step > 99 us`: time.step of B is 100 µs" in written
+    assert "- passed: `time.step > 1 s`: " in written
 
 
 def test_files_have_the_form_of_their_suffix(call: Call, trace: Path, second: Path, tmp_path: Path) -> None:
-    for name, start in (
-        ("a.md", "B's step is 1.05× shorter than A's in these captures ("),
-        ("a.json", "{"),
-        ("a.html", "<!doctype html>"),
-        ("b.HTML", "<!doctype html>"),
-    ):
+    words = "B's step is 1.05× shorter than A's in these captures ("
+    for name, start in {"a.md": words, "a.json": "{", "a.html": PAGE, "b.HTML": PAGE}.items():
         answer = call("compare", trace, second, "-q", "-o", tmp_path / name)
         assert (answer.code, answer.err) == (0, f"wrote {tmp_path / name}\n")
         assert (tmp_path / name).read_text().lower().startswith(start.lower())
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_markdown_says_what_marks_mean(tmp_path: Path) -> None:
+    one, other = (report_run.subject(tmp_path / letter, letter) for letter in "AB")
+    assert "† partial" in comparison_markdown(report_run.comparison(one, other))
 
 
 def test_csv_is_a_row_a_metric_and_subject(call: Call, trace: Path, second: Path) -> None:
@@ -123,79 +124,24 @@ def test_csv_is_a_row_a_metric_and_subject(call: Call, trace: Path, second: Path
     ("arguments", "code", "says"),
     [
         ((), 2, "Missing argument"),
-        (("{trace}",), 2, "2 to 26 runs, not 1"),
-        (("{trace}", "{trace}"), 2, "the same run"),
-        (("{trace}", "nowhere"), 2, "no run 'nowhere'"),
-        (("{trace}", "{empty}"), 3, "the folder is empty"),
-        (("{trace}", "{cut}"), 3, "--allow-truncated"),
-        (("{trace}", "{second}", "--fail-on", "time.step > 5%"), 2, "needs a sign"),
-        (("{trace}", "{second}", "--metric", "time.stp"), 2, "did you mean time.step"),
-        (("{trace}", "{second}", "-o", "x.pdf"), 2, "use .html, .md, .json"),
-        (("{trace}", "{second}", "-o", "/nowhere/x.md"), 2, "there is no folder /nowhere"),
+        (("TRACE",), 2, "2 to 26 runs, not 1"),
+        (("TRACE", "TRACE"), 2, "the same run"),
+        (("TRACE", "nowhere"), 2, "no run 'nowhere'"),
+        (("TRACE", "EMPTY"), 3, "the folder is empty"),
+        (("TRACE", "CUT"), 3, "--allow-truncated"),
+        (("TRACE", "SECOND", "--fail-on", "time.step > 5%"), 2, "needs a sign"),
+        (("TRACE", "SECOND", "--metric", "time.stp"), 2, "did you mean time.step"),
+        (("TRACE", "SECOND", "-o", "x.pdf"), 2, "use .html, .md, .json"),
+        (("TRACE", "SECOND", "-o", "/nowhere/x.md"), 2, "there is no folder /nowhere"),
     ],
 )
 def test_errors_say_what_to_do(
     call: Call, trace: Path, second: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
 ) -> None:
-    (tmp_path / "empty").mkdir()
-    cut = tmp_path / "cut" / "rank0.json"
-    cut.parent.mkdir()
-    cut.write_text(trace.read_text()[:1500])
-    places = {"trace": trace, "second": second, "empty": tmp_path / "empty", "cut": cut}
-    answer = call("compare", *(argument.format(**places) for argument in arguments))
+    places = {"TRACE": trace, "SECOND": second, "EMPTY": tmp_path / "empty", "CUT": tmp_path / "cut.json"}
+    places["EMPTY"].mkdir()
+    places["CUT"].write_text(trace.read_text()[:1500])
+    answer = call("compare", *(places.get(argument, argument) for argument in arguments))
     assert (answer.code, answer.out) == (code, "")
     assert says in answer.err
     assert answer.err.count("\n") <= 3
-
-
-@pytest.fixture
-def hostile(trace: Path, tmp_path: Path, document: dict[str, Any]) -> Comparison:
-    """Two runs whose device, kernels and cards carry what steers terminals, pages and comments."""
-    document["deviceProperties"][0]["name"] = HOSTILE + "x" * 1_000_000
-    for event in document["traceEvents"]:
-        if event["name"].startswith("ampere"):
-            event["name"] = HOSTILE
-    folder = tmp_path / "a <b>`c`|d"
-    folder.mkdir()
-    (folder / "rank0.json").write_text(json.dumps(document))
-    cards = []
-    for name, source in (("one", trace.parent), ("two", folder)):
-        (tmp_path / name / "traces").mkdir(parents=True)
-        (tmp_path / name / "workload_cards").mkdir()
-        (tmp_path / name / "traces" / "rank0.json").write_text((source / "rank0.json").read_text())
-        card = {
-            "version": 2,
-            "id": name,
-            "description": "hostile",
-            "workload": {"phase": "training", "model": {"name": name + HOSTILE.replace("\x1b", "")}},
-            "evidence": {"traces": [{"path": "traces/rank0.json", "format": "kineto", "ranks": [0]}]},
-        }
-        cards.append(tmp_path / name / "workload_cards" / f"{name}.yaml")
-        cards[-1].write_text(json.dumps(card))
-    return compare(*cards, store=tmp_path / "store", fail_on=["time.step > +5%"])
-
-
-def test_hostile_names_leave_the_terminal_clean(hostile: Comparison) -> None:
-    for verbosity in (-1, 0, 1):
-        text = text_of(hostile, verbosity=verbosity)
-        assert not [c for c in text if not c.isprintable() and c != "\n"]
-        assert max(map(len, text.splitlines())) <= 80
-        assert len(text) < 20_000
-
-
-def test_hostile_names_stay_text_in_markdown(hostile: Comparison) -> None:
-    text = comparison_markdown(hostile)
-    assert len(text) < 40_000
-    assert "\x1b" not in text
-    assert "\u202e" not in text
-    assert "<script" not in re.sub(r"`[^`]*`", "", text)
-    outside = re.sub(r"`[^`\n]*`", "", text)
-    assert not re.search(r"(?<!\\)\]\(", outside)
-    assert "@team" not in outside
-    assert "http://" not in outside
-    # Every row of a table has as many cells as its head.
-    columns = 0
-    for line in text.splitlines():
-        cells = len(re.split(r"(?<!\\)\|", line)) if line.startswith("|") else 0
-        assert cells in (0, columns) or not columns, line
-        columns = cells

@@ -7,30 +7,29 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from helpers.command_line import Call
 
 
 def completed(words: str, store: Path) -> list[str]:
     """What the shell's own way of asking answers for the last of the words."""
-    asked = {
-        "_CCLBENCH_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split()) - 1),
-        "CCLBENCH_STORE": str(store),
-    }
+    at = len(words.split()) - (not words.endswith(" "))
+    asked = {"_CCLBENCH_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at)}
     program = str(Path(sys.executable).parent / "cclbench")
-    done = subprocess.run([program], env=os.environ | asked, capture_output=True, text=True, check=True)
+    environment = os.environ | asked | {"CCLBENCH_STORE": str(store)}
+    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 
-def test_runs_and_metrics_are_completed(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
-    run = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
+def test_commands_runs_and_metrics_are_completed(stored: str, tmp_path: Path) -> None:
+    """A store that is none completes nothing."""
     store = tmp_path / "store"
+    assert {"plain,run", "plain,explain"} <= set(completed("cclbench ", store))
     for command in ("report", "compare", "remove", "stragglers", "run"):
-        assert f"plain,{run}" in completed(f"cclbench {command} {run[:4]}", store), command
+        assert f"plain,{stored}" in completed(f"cclbench {command} {stored[:4]}", store), command
     assert completed("cclbench report nothing-like-it", store) == ["file,nothing-like-it"]
+    assert completed("cclbench report x", tmp_path / "nowhere") == ["file,x"]
     exposed = completed("cclbench metrics x --metric time.exposed_w", store)
     assert exposed == ["plain,time.exposed_wait"]
     assert completed("cclbench history --metric time.exposed_w", store) == exposed
@@ -40,7 +39,7 @@ def test_runs_and_metrics_are_completed(call: Callable[..., Any], trace: Path, t
     assert "plain,collective." in completed("cclbench whatif x --set coll", store)
 
 
-def test_runs_are_listed_by_time(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
+def test_runs_are_listed_by_time(call: Call, trace: Path, tmp_path: Path) -> None:
     for name in ("b", "a", "c"):
         (tmp_path / name).mkdir()
         (tmp_path / name / trace.name).write_bytes(trace.read_bytes())
@@ -50,7 +49,3 @@ def test_runs_are_listed_by_time(call: Callable[..., Any], trace: Path, tmp_path
         os.utime(manifest, (2e9 - age, 2e9 - age))
     rows = json.loads(call("list", "runs", "--json").out)["rows"]
     assert [row["run"][0] for row in rows] == ["b", "c", "a"]
-
-
-def test_a_store_that_is_none_completes_nothing(tmp_path: Path) -> None:
-    assert completed("cclbench report x", tmp_path / "nowhere") == ["file,x"]

@@ -6,17 +6,18 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 from helpers.contributed import CARD
 
 from cclbench.cli import contribute as command
 from cclbench.contribute.completion import CardGap
 
-SECRETS = (b"ada-lovelace", b"node17.example.org", b"10.1.2.3", b"hf_" + b"A" * 34, b"/home/ada-lovelace")
+TOKEN = "hf_" + "A" * 34
+SECRETS = (b"ada-lovelace", b"node17.example.org", b"10.1.2.3", TOKEN.encode(), b"/home/ada-lovelace")
 
 
 @pytest.fixture
@@ -25,14 +26,10 @@ def arguments(tmp_path: Path, document: dict[str, Any]) -> list[str]:
     for folder in ("capture", "launch", "collection"):
         (tmp_path / folder).mkdir()
     document["hostname"] = "node17.example.org"
-    document["env"] = {"USER": "ada-lovelace", "HF_TOKEN": "hf_" + "A" * 34, "MASTER_ADDR": "10.1.2.3"}
-    trace = tmp_path / "capture" / "rank0.json.gz"
-    trace.write_bytes(gzip.compress(json.dumps(document).encode(), mtime=0))
-    script = (
-        "#!/bin/sh\nexport HF_TOKEN=hf_"
-        + "A" * 34
-        + "\ncd /home/ada-lovelace/run && ssh node17.example.org\n"
-    )
+    document["env"] = {"USER": "ada-lovelace", "HF_TOKEN": TOKEN, "MASTER_ADDR": "10.1.2.3"}
+    packed = gzip.compress(json.dumps(document).encode(), mtime=0)
+    (tmp_path / "capture" / "rank0.json.gz").write_bytes(packed)
+    script = f"#!/bin/sh\nexport HF_TOKEN={TOKEN}\ncd /home/ada-lovelace/run && ssh node17.example.org\n"
     (tmp_path / "launch" / "run.sh").write_text(script)
     (tmp_path / "my-job.yaml").write_text(CARD)
     fixed = (tmp_path / "my-job.yaml", "--traces", tmp_path / "capture", "--scripts", tmp_path / "launch")
@@ -40,9 +37,7 @@ def arguments(tmp_path: Path, document: dict[str, Any]) -> list[str]:
     return [str(word) for word in ("contribute", *fixed, *where)]
 
 
-def test_a_newcomer_sees_what_was_done(
-    call: Callable[..., Any], arguments: list[str], tmp_path: Path
-) -> None:
+def test_a_newcomer_sees_what_was_done(call: Call, arguments: list[str], tmp_path: Path) -> None:
     answer = call(*arguments)
     assert (answer.code, answer.err) == (0, "")
     for words in (
@@ -66,9 +61,16 @@ def test_a_newcomer_sees_what_was_done(
     assert (verified.code, verified.err) == (0, "")
 
 
-def test_json_has_everything_and_no_secret(call: Callable[..., Any], arguments: list[str]) -> None:
-    answer = call(*arguments, "--json")
-    document = json.loads(answer.out)
+def test_json_has_everything_and_no_secret(call: Call, arguments: list[str], tmp_path: Path) -> None:
+    """What a card lacks is listed, and nothing asked."""
+    card = tmp_path / "my-job.yaml"
+    card.write_text(CARD.replace("phase: training", "dataset: c4"))
+    answer = call(*arguments, "--no-input")
+    assert (answer.code, answer.out) == (1, "")
+    assert "  workload.phase: " in answer.err
+    assert list((tmp_path / "collection").iterdir()) == []
+    card.write_text(CARD)
+    document = json.loads(call(*arguments, "--json").out)
     assert document["schema"] == "contribution.v1"
     assert [file["path"] for file in document["files"]] == ["rank0.json.gz"]
     assert document["rows_equal"] > 100
@@ -77,35 +79,18 @@ def test_json_has_everything_and_no_secret(call: Callable[..., Any], arguments: 
     assert not any(secret.decode() in json.dumps(document["redactions"]) for secret in SECRETS)
 
 
-def test_what_lacks_is_listed_and_nothing_asked(
-    call: Callable[..., Any], arguments: list[str], tmp_path: Path
-) -> None:
-    (tmp_path / "my-job.yaml").write_text(CARD.replace("phase: training", "dataset: c4"))
-    answer = call(*arguments, "--no-input")
-    assert (answer.code, answer.out) == (1, "")
-    assert "  workload.phase: " in answer.err
-    assert list((tmp_path / "collection").iterdir()) == []
-
-
 def test_the_terminal_is_asked_until_it_fits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    typed = iter(["", "many", "16"])
+    typed = iter(["", "many", "16", ""])
     monkeypatch.setattr("click.prompt", lambda *_, **__: next(typed))
-    assert (
-        command._prompt_for_gap(
-            CardGap("workload.batch.global", "samples a step", "16", "every card has it", True)
-        )
-        == 16
-    )
+    batch = CardGap("workload.batch.global", "samples a step", "16", "every card has it", True)
+    assert command._prompt_for_gap(batch) == 16
     said = capsys.readouterr().err
     assert "workload.batch.global: samples a step; every card has it" in said
     assert 'is "many" but must be a whole number' in said
-    monkeypatch.setattr("click.prompt", lambda *_, **__: "")
-    assert (
-        command._prompt_for_gap(CardGap("workload.dataset", "data set", "c4", "nobody needs it", False))
-        is None
-    )
+    nobody = CardGap("workload.dataset", "data set", "c4", "nobody needs it", False)
+    assert command._prompt_for_gap(nobody) is None
 
 
 @pytest.mark.parametrize(
@@ -117,10 +102,11 @@ def test_the_terminal_is_asked_until_it_fits(
         (("--collection", "/nowhere"), 2, "does not exist"),
         (("--traces", "/nowhere"), 3, "no such file or folder"),
         (("--scripts", "/nowhere"), 3, "is not a folder"),
+        (("--reveal", "NOWHERE"), 2, "NOWHERE: there is no field or variable of that name"),
     ],
 )
 def test_a_wrong_call_is_told(
-    call: Callable[..., Any], arguments: list[str], change: tuple[str, ...], code: int, words: str
+    call: Call, arguments: list[str], change: tuple[str, ...], code: int, words: str
 ) -> None:
     answer = call(*arguments, *change)
     assert (answer.code, answer.out) == (code, "")
@@ -128,19 +114,7 @@ def test_a_wrong_call_is_told(
     assert len(answer.err.splitlines()) <= 3
 
 
-def test_hostile_names_do_not_reach_the_terminal(
-    call: Callable[..., Any], arguments: list[str], tmp_path: Path
-) -> None:
-    trace = tmp_path / "capture" / "rank0.json.gz"
-    trace.rename(trace.with_name("\x1b[31m$(touch x)\u202e rank0.json.gz"))
-    (tmp_path / "capture" / "\x1b]0;x\x07.bin").write_bytes(b"\0")
-    answer = call(*arguments)
-    assert answer.code == 0
-    assert answer.out.replace("\n", "").isprintable()
-    assert (tmp_path / "collection/traces/my-job/31m-touch-x-rank0.json.gz").is_file()
-
-
-def test_a_second_time_is_refused(call: Callable[..., Any], arguments: list[str], tmp_path: Path) -> None:
+def test_a_second_time_is_refused(call: Call, arguments: list[str], tmp_path: Path) -> None:
     assert call(*arguments).code == 0
     again = call(*arguments)
     assert again.code == 2
@@ -149,9 +123,7 @@ def test_a_second_time_is_refused(call: Callable[..., Any], arguments: list[str]
     assert call(*arguments, "--replace", "-q").code == 0
 
 
-def test_the_review_list_names_what_can_be_revealed(
-    call: Callable[..., Any], arguments: list[str], tmp_path: Path
-) -> None:
+def test_the_review_list_names_what_can_be_revealed(call: Call, arguments: list[str], tmp_path: Path) -> None:
     answer = call(*arguments)
     assert "metadata of the program: 2 in rank0.json.gz" in answer.out
     assert "token by its prefix (HF_TOKEN)" in answer.out
@@ -170,19 +142,18 @@ def test_the_review_list_names_what_can_be_revealed(
     assert json.loads((collection / "traces/my-job/manifest.json").read_text())["revealed"] == ["hostname"]
 
 
-def test_a_field_that_is_nowhere_cannot_be_revealed(call: Callable[..., Any], arguments: list[str]) -> None:
-    answer = call(*arguments, "--reveal", "NOWHERE")
-    assert (answer.code, answer.out) == (2, "")
-    assert "NOWHERE: there is no field or variable of that name" in answer.err
-
-
-def test_an_encoded_secret_in_a_file_s_name_is_replaced(
-    call: Callable[..., Any], arguments: list[str], tmp_path: Path
-) -> None:
-    encoded = ("hf_" + "A" * 34).encode().hex()
+def test_names_of_files_are_no_way_out(call: Call, arguments: list[str], tmp_path: Path) -> None:
+    """Hostile ones do not reach the terminal, and a secret that is encoded in one is replaced."""
+    trace = tmp_path / "capture" / "rank0.json.gz"
+    trace.rename(trace.with_name("\x1b[31m$(touch x)\u202e rank0.json.gz"))
+    (tmp_path / "capture" / "\x1b]0;x\x07.bin").write_bytes(b"\0")
+    encoded = TOKEN.encode().hex()
     (tmp_path / "launch" / f"{encoded}.sh").write_text("true\n")
-    assert call(*arguments).code == 0
+    answer = call(*arguments)
+    assert answer.code == 0
+    assert answer.out.replace("\n", "").isprintable()
     collection = tmp_path / "collection"
     published = [path for path in collection.rglob("*") if path.is_file()]
-    assert collection / "scripts" / "my-job" / "redacted-secret.sh" in published
+    assert collection / "traces/my-job/31m-touch-x-rank0.json.gz" in published
+    assert collection / "scripts/my-job/redacted-secret.sh" in published
     assert not any(encoded in path.name or encoded.encode() in path.read_bytes() for path in published)

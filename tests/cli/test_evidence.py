@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.command_line import Call
 
 from cclbench.formats import READERS, recognise_format
 
 GLOO = Path(__file__).parents[2] / "traces" / "tiny-llama-ddp4-gloo-cpu"
 SYS = "/sys/class/infiniband"
-
 TTFTS = [0.031, 0.25, 0.125, 0.0625, 0.5]
 ITLS = [[0.01, 0.02], [0.03], [0.011, 0.013, 0.017], [], [0.02] * 4]
 LISTS = {
@@ -31,34 +31,17 @@ LISTS = {
     "generated_texts": ["the answer"] * 5,
     "errors": [""] * 5,
 }
-VLLM = {
-    "date": "20251002-101112",
-    "backend": "vllm",
-    "model_id": "/home/somebody/models/Llama-3.1-8B",
-    "tokenizer_id": "/home/somebody/models/Llama-3.1-8B",
-    "num_prompts": 5,
-    "request_rate": "inf",
-    "duration": 2.5,
-    "completed": 5,
-    "total_output_tokens": 15,
-    "request_throughput": 2.0,
-    "output_throughput": 6.0,
-    "mean_ttft_ms": 193.7,
-    "median_ttft_ms": 125.0,
-    "p99_ttft_ms": 490.0,
-}
-SGLANG = {
-    "backend": "sglang",
-    "dataset_name": "random",
-    "request_rate": float("inf"),
-    "max_concurrency": 16,
-    "duration": 42.5,
-    "completed": 80,
-    "request_throughput": 1.88,
-    "mean_e2e_latency_ms": 2100.5,
-    "mean_ttft_ms": 74.1,
-    "p99_ttft_ms": 150.0,
-}
+VLLM = json.loads("""{
+  "date": "20251002-101112", "backend": "vllm", "model_id": "/home/somebody/models/Llama-3.1-8B",
+  "tokenizer_id": "/home/somebody/models/Llama-3.1-8B", "num_prompts": 5, "request_rate": "inf",
+  "duration": 2.5, "completed": 5, "total_output_tokens": 15, "request_throughput": 2.0,
+  "output_throughput": 6.0, "mean_ttft_ms": 193.7, "median_ttft_ms": 125.0, "p99_ttft_ms": 490.0
+}""")
+SGLANG = json.loads("""{
+  "backend": "sglang", "dataset_name": "random", "request_rate": Infinity, "max_concurrency": 16,
+  "duration": 42.5, "completed": 80, "request_throughput": 1.88, "mean_e2e_latency_ms": 2100.5,
+  "mean_ttft_ms": 74.1, "p99_ttft_ms": 150.0
+}""")
 # 2 MiB in 1000 µs are 2.10 GB/s, of two ranks half of it on the bus: S is all that is gathered.
 TABLE = """\
 # nccl-tests version 2.18.2 nccl-headers=23007 nccl-library=23007
@@ -80,37 +63,21 @@ alpha:100:100 [0] NCCL INFO Using network AWS Libfabric
 NCCL version 2.18.5+cuda12.2
 alpha:100:150 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/AWS Libfabric/0/GDRDMA
 """
-INSPECTOR = {
-    "header": {"id": "0x7f8c", "rank": 0, "n_ranks": 2, "nnodes": 1},
-    "metadata": {"inspector_output_format_version": "v4.0", "hostname": "alpha", "pid": 1},
-    "coll_perf": {
-        "coll": "AllGather",
-        "coll_sn": 1,
-        "coll_msg_size_bytes": 1_000_000,
-        "coll_exec_time_us": 1000,
-        "coll_algobw_gbs": 2.0,
-        "coll_busbw_gbs": 1.0,
-    },
-}
-RECORDER = {
-    "version": "2.10",
-    "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
-    "pg_status": {},
-    "entries": [
-        {
-            "frames": [{"name": "f", "filename": "/home/somebody/train.py", "line": 3}],
-            "process_group": ("0", "default_pg"),
-            "collective_seq_id": 7,
-            "profiling_name": "nccl:all_reduce",
-            "duration_ms": 1.5,
-            "input_sizes": [[1024]],
-            "input_dtypes": ["Float"],
-            "output_sizes": [[1024]],
-            "output_dtypes": ["Float"],
-            "state": "completed",
-        }
-    ],
-}
+INSPECTOR = """{
+  "header": {"id": "0x7f8c", "rank": 0, "n_ranks": 2, "nnodes": 1},
+  "metadata": {"inspector_output_format_version": "v4.0", "hostname": "alpha", "pid": 1},
+  "coll_perf": {"coll": "AllGather", "coll_sn": 1, "coll_msg_size_bytes": 1000000, "coll_exec_time_us": 1000,
+    "coll_algobw_gbs": 2.0, "coll_busbw_gbs": 1.0}
+}"""
+RECORDER = json.loads("""{
+  "version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+  "pg_status": {}, "entries": [{
+    "frames": [{"name": "f", "filename": "/home/somebody/train.py", "line": 3}],
+    "process_group": ["0", "default_pg"], "collective_seq_id": 7, "profiling_name": "nccl:all_reduce",
+    "duration_ms": 1.5, "input_sizes": [[1024]], "input_dtypes": ["Float"], "output_sizes": [[1024]],
+    "output_dtypes": ["Float"], "state": "completed"
+  }]
+}""")
 
 
 def nvlink(kib: int) -> str:
@@ -145,42 +112,44 @@ SWEEP_CSV = (
     "# coll: all_reduce\n# ranks: 8\nsize_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,"
     "ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n1000000,250000,float,sum,10,100,175,10,100,175\n"
 )
-FILES: dict[str, tuple[str, bytes]] = {
-    "summary.json": ("serving", json.dumps(VLLM).encode()),
-    "detailed.json": ("serving", json.dumps(VLLM | LISTS, indent=2).encode()),
-    "sglang.jsonl": (
-        "serving",
-        f"{json.dumps(SGLANG)}\n{json.dumps(SGLANG | {'mean_ttft_ms': 80})}\n".encode(),
-    ),
-    "sweep.txt": ("nccl_tests", TABLE.encode()),
-    "sweep.csv": ("nccl_tests", SWEEP_CSV.encode()),
-    "job.log": ("nccl_log", LOG.encode()),
-    "both.log": ("nccl_tests", (LOG + TABLE).encode()),
-    "alpha-pid1.log": ("nccl_inspector", f"{json.dumps(INSPECTOR)}\n".encode()),
+FILES: dict[str, tuple[str, str | bytes]] = {
+    "summary.json": ("serving", json.dumps(VLLM)),
+    "detailed.json": ("serving", json.dumps(VLLM | LISTS, indent=2)),
+    "sglang.jsonl": ("serving", f"{json.dumps(SGLANG)}\n{json.dumps(SGLANG | {'mean_ttft_ms': 80})}\n"),
+    "sweep.txt": ("nccl_tests", TABLE),
+    "sweep.csv": ("nccl_tests", SWEEP_CSV),
+    "job.log": ("nccl_log", LOG),
+    "both.log": ("nccl_tests", LOG + TABLE),
+    "alpha-pid1.log": ("nccl_inspector", "".join(INSPECTOR.splitlines()) + "\n"),
     "trace_rank_0": ("flight_recorder", pickle.dumps(RECORDER, protocol=2)),
-    "trace_rank_1.json": ("flight_recorder", json.dumps(RECORDER).encode()),
-    "dmon.txt": ("dcgm", DMON.encode()),
-    "dcgm.csv": ("dcgm", DCGM_CSV.encode()),
-    "exporter.prom": ("dcgm", EXPORTER.encode()),
-    "smi.txt": ("nvidia_smi", SMI_DMON.encode()),
-    "smi.csv": ("nvidia_smi", SMI_QUERY.encode()),
-    "nvlink_before.txt": ("nvidia_smi", nvlink(1000).encode()),
-    "nvlink_after.txt": ("nvidia_smi", nvlink(5000).encode()),
-    "efa_before.txt": ("fabric_counters", efa(100, 50).encode()),
-    "efa_after.txt": ("fabric_counters", efa(1100, 250).encode()),
+    "trace_rank_1.json": ("flight_recorder", json.dumps(RECORDER)),
+    "dmon.txt": ("dcgm", DMON),
+    "dcgm.csv": ("dcgm", DCGM_CSV),
+    "exporter.prom": ("dcgm", EXPORTER),
+    "smi.txt": ("nvidia_smi", SMI_DMON),
+    "smi.csv": ("nvidia_smi", SMI_QUERY),
+    "nvlink_before.txt": ("nvidia_smi", nvlink(1000)),
+    "nvlink_after.txt": ("nvidia_smi", nvlink(5000)),
+    "efa_before.txt": ("fabric_counters", efa(100, 50)),
+    "efa_after.txt": ("fabric_counters", efa(1100, 250)),
 }
+
+
+def content(name: str) -> bytes:
+    text = FILES[name][1]
+    return text if isinstance(text, bytes) else text.encode()
 
 
 def write(folder: Path, *names: str) -> Path:
     """The files of those names in a folder."""
     folder.mkdir(exist_ok=True)
     for name in names:
-        (folder / name).write_bytes(FILES[name][1])
+        (folder / name).write_bytes(content(name))
     return folder
 
 
 @pytest.fixture
-def told(call: Callable[..., Any]) -> Callable[..., dict[tuple[Any, ...], dict[str, Any]]]:
+def told(call: Call) -> Callable[..., dict[tuple[Any, ...], dict[str, Any]]]:
     """The result rows of a source by metric, collective, category and stat."""
 
     def told(source: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -194,21 +163,17 @@ def told(call: Callable[..., Any]) -> Callable[..., dict[tuple[Any, ...], dict[s
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_file_is_one_readers_alone(name: str) -> None:
-    reader, text = FILES[name]
-    found = recognise_format(Path(name), text)
-    assert found.name == reader
+def test_each_file_is_one_readers_alone_and_a_run_without_secrets(
+    call: Call, tmp_path: Path, name: str
+) -> None:
+    reader, text = FILES[name][0], content(name)
+    assert recognise_format(Path(name), text).name == reader
     sure = [each for each in READERS if READERS.get(each).sniff(text) > 0]
     assert sure in ([reader], ["nccl_log", "nccl_tests"])  # a job's log may hold both
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_each_file_alone_is_a_run_without_secrets(
-    call: Callable[..., Any], tmp_path: Path, name: str
-) -> None:
-    answer = call("run", write(tmp_path / "one", name) / name, "--json")
+    path = write(tmp_path / "one", name) / name
+    answer = call("run", path, "--json")
     assert answer.code == 0, answer.err
-    printed = answer.out + call("run", tmp_path / "one" / name, "-v").out
+    printed = answer.out + call("run", path, "-v").out
     assert not any(secret in printed for secret in ("somebody", "alpha:", "the answer", "15784"))
 
 
@@ -247,21 +212,24 @@ def test_each_line_of_sglang_is_a_benchmark(told: Any, tmp_path: Path) -> None:
     assert rows["serving.ttft", None, None, None]["reason"] == "2 benchmarks: see their rows"
 
 
-def test_everything_in_one_folder_beside_traces(call: Callable[..., Any], told: Any, tmp_path: Path) -> None:
+def test_everything_in_one_folder_beside_traces(call: Call, told: Any, tmp_path: Path) -> None:
     alone = ("sweep.csv", "both.log", "summary.json", "sglang.jsonl")
     folder = write(tmp_path / "all", *(name for name in FILES if name not in alone))
     for trace in GLOO.glob("rank*.json.gz"):
         shutil.copy(trace, folder)
     rows = told(folder)
-    sweep = {stat: rows["comm.measured_busbw", "all_gather", None, stat] for stat in (None, "in_place")}
-    assert {stat: row["value"] for stat, row in sweep.items()} == {None: 1.05e9, "in_place": 1.31e9}
-    assert rows["comm.measured_busbw", "all_gather", "1MiB", None]["value"] == 1e9
     # two ports of 1,000 and 200 bytes; four links of 4,000 and 8,000 KiB; 3,000 B/s for two seconds
-    assert rows["comm.nic_bytes", None, None, None]["value"] == 2000
-    assert rows["comm.nic_bytes", None, "rx", None]["value"] == 400
-    assert rows["comm.nvlink_bytes", None, None, None]["value"] == 6000
-    assert rows["comm.nvlink_bytes", None, None, "nvidia_smi"]["value"] == 4 * 4000 * 1024
-    assert rows["serving.ttft", None, None, "p90"]["value"] == pytest.approx(np.percentile(TTFTS, 90))
+    values = {
+        ("comm.measured_busbw", "all_gather", None, None): 1.05e9,
+        ("comm.measured_busbw", "all_gather", None, "in_place"): 1.31e9,
+        ("comm.measured_busbw", "all_gather", "1MiB", None): 1e9,
+        ("comm.nic_bytes", None, None, None): 2000,
+        ("comm.nic_bytes", None, "rx", None): 400,
+        ("comm.nvlink_bytes", None, None, None): 6000,
+        ("comm.nvlink_bytes", None, None, "nvidia_smi"): 4 * 4000 * 1024,
+        ("serving.ttft", None, None, "p90"): pytest.approx(np.percentile(TTFTS, 90)),
+    }
+    assert {key: rows[key]["value"] for key in values} == values
     assert rows["time.step", None, None, None]["status"] == "ok"
     sources = {
         "comm.measured_busbw": "nccl_tests",
@@ -290,9 +258,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_damaged_file_is_one_clear_line(
-    call: Callable[..., Any], tmp_path: Path, case: str, beside: bool
-) -> None:
+def test_a_damaged_file_is_one_clear_line(call: Call, tmp_path: Path, case: str, beside: bool) -> None:
     name, text, says = BROKEN[case]
     folder = write(tmp_path / "some", *(["sweep.txt", "job.log"] if beside else []))
     (folder / name).write_bytes(text)
@@ -303,9 +269,7 @@ def test_a_damaged_file_is_one_clear_line(
     assert says in answer.err
 
 
-def test_an_empty_file_is_no_evidence(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_empty_file_is_no_evidence(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "sweep.txt"
     path.write_bytes(b"")
-    answer = call("run", path)
-    assert (answer.code, answer.out) == (3, "")
-    assert answer.err == f"error: {path}: the file is empty; capture the trace again\n"
+    assert call("run", path) == (3, "", f"error: {path}: the file is empty; capture the trace again\n")

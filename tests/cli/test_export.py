@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from helpers.command_line import Call
 from helpers.synthetic import (
     Collective,
     Compute,
@@ -21,7 +23,6 @@ from helpers.synthetic import (
     write,
 )
 
-from cclbench.cli import main
 from cclbench.export import chakra
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -43,19 +44,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main(["export", *arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
+@pytest.fixture
+def export(call: Call, traces: Path, store: Path) -> Call:
+    """The command on those traces."""
+    return lambda *words: call("export", traces, "--store", store, *words)
 
 
-def test_collectives_have_type_group_and_bytes(
-    traces: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_collectives_have_type_group_and_bytes(export: Call, tmp_path: Path) -> None:
     folder = tmp_path / "et"
-    code, out, err = called(
-        capsys, str(traces), "--to", "chakra", "-o", str(folder), "--check", "--store", str(store)
-    )
+    code, out, err = export("--to", "chakra", "-o", folder, "--check")
     assert (code, err) == (0, f"wrote {folder}\n")
     steps = {line.split()[0]: line.split()[-2] for line in out.splitlines()[2:]}
     assert steps.keys() == {"measured", "replayed", "read"}
@@ -72,56 +69,31 @@ def test_collectives_have_type_group_and_bytes(
         if node.type == chakra.COLLECTIVE
         for found in [chakra.message_attributes(node)]
     ]
+    # bytes that a rank hands in, where the larger side has 1 MiB: a half of it to an all-gather of two
     mib = 1 << 20
-    step = [
-        (0, [2, 3], mib, False),
-        (2, [2, 3], handed_in("all_gather"), False),
-        (7, [2, 3], handed_in("reduce_scatter"), False),
-        (6, [2, 3], mib, False),
-        (0, [1, 3], 4 * mib, False),
-    ]
-    assert parts == step * 2
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "README.txt",
-        "comm_groups.json",
-        *(f"workload.{rank}.et" for rank in range(4)),
-    ]
-
-
-def handed_in(kind: str) -> int:
-    """Bytes that a rank of two hands in, where the larger side has 1 MiB."""
-    return (1 << 20) // (2 if kind == "all_gather" else 1)
+    tp = [(kind, [2, 3], size, False) for kind, size in ((0, mib), (2, mib // 2), (7, mib), (6, mib))]
+    assert parts == [*tp, (0, [1, 3], 4 * mib, False)] * 2
+    written = ["README.txt", "comm_groups.json", *(f"workload.{rank}.et" for rank in range(4))]
+    assert sorted(path.name for path in folder.iterdir()) == written
 
 
 @pytest.mark.parametrize(
-    ("system", "more", "network"),
+    ("system", "kind", "rate", "latency"),
     [
         # 25 GB/s x 18 links, 20.6 of 25 usable; half of 3.4 us: NCCL's step of a ring
-        ("dgx-h100", (), ("Switch", 4, 450e9 * 20.6 / 25 / 2**30, 1700)),
+        ("dgx-h100", "Switch", 450e9 * 20.6 / 25 / 2**30, 1700),
         # a mesh: a seventh of the links to each peer; RCCL's step
-        ("mi300x-8gpu", (), ("FullyConnected", 4, 48e9 / 2**30, 2100)),
+        ("mi300x-8gpu", "FullyConnected", 48e9 / 2**30, 2100),
     ],
 )
 def test_the_machine_is_the_catalogs(
-    system: str,
-    more: tuple[str, ...],
-    network: tuple[str, int, float, float],
-    traces: Path,
-    store: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    system: str, kind: str, rate: float, latency: float, export: Call, tmp_path: Path
 ) -> None:
     folder = tmp_path / "sim"
-    code, *_ = called(
-        capsys,
-        *(str(traces), "--to", "astra-sim", "--system", system, *more),
-        *("-o", str(folder), "--store", str(store), "-q"),
-    )
-    assert code == 0
+    assert export("--to", "astra-sim", "--system", system, "-o", folder, "-q").code == 0
     text = (folder / "network.yml").read_text()
-    kind, npus, rate, latency = network
     found = yaml.safe_load(text)
-    assert (found["topology"], found["npus_count"], found["latency"]) == ([kind], [npus], [latency])
+    assert (found["topology"], found["npus_count"], found["latency"]) == ([kind], [4], [latency])
     assert found["bandwidth"] == [pytest.approx(rate, rel=1e-4)]
     assert f"{system}, scale_up.bytes_per_s: " in text
     settings = json.loads((folder / "system.json").read_text())
@@ -130,17 +102,10 @@ def test_the_machine_is_the_catalogs(
     assert system in (folder / "README.txt").read_text()
 
 
-def test_nodes_are_a_dimension(
-    traces: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "sim"
-    code, *_ = called(
-        capsys,
-        *(str(traces), "--to", "astra-sim", "--system", "dgx-h100", "--per-node", "2"),
-        *("-o", str(folder), "--store", str(store)),
-    )
-    assert code == 0
-    found = yaml.safe_load((folder / "network.yml").read_text())
+def test_nodes_are_a_dimension(export: Call, tmp_path: Path) -> None:
+    words = ("--to", "astra-sim", "--system", "dgx-h100", "--per-node", "2")
+    assert export(*words, "-o", tmp_path / "sim").code == 0
+    found = yaml.safe_load((tmp_path / "sim" / "network.yml").read_text())
     assert (found["topology"], found["npus_count"]) == (["Switch"] * 2, [2, 2])
     # 400 Gb/s an interface, one each, 0.94 of it; half of 14 us: NCCL's step over the network
     assert found["bandwidth"][1] == pytest.approx(50e9 * 0.94 / 2**30, rel=1e-4)
@@ -150,50 +115,32 @@ def test_nodes_are_a_dimension(
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("--to", "chakra", "--ranks", "7"), 2, "has no rank 7"),
-        (("--to", "astra-sim", "--ranks", "0,2"), 3, "no trace of ranks 1,3: each of ASTRA-sim's 4 NPUs"),
-        (("--to", "astra-sim", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
-        (("--to", "astra-sim", "--system", "aws-trn2"), 3, "hop_latency_s is not known"),
-        (("--to", "perfetto"), 2, "'perfetto' is not one of 'chakra', 'astra-sim'"),
+        (("chakra", "--ranks", "7"), 2, "has no rank 7"),
+        (("chakra", "-o", "mine"), 2, "exists already; name a new folder"),
+        (("chakra", "-o", "no/folder"), 2, "create it first"),
+        (("astra-sim", "--ranks", "0,2"), 3, "no trace of ranks 1,3: each of ASTRA-sim's 4 NPUs"),
+        (("astra-sim", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
+        (("astra-sim", "--system", "aws-trn2"), 3, "hop_latency_s is not known"),
+        (("perfetto",), 2, "'perfetto' is not one of 'chakra', 'astra-sim'"),
     ],
 )
 def test_errors_leave_nothing(
-    arguments: tuple[str, ...],
-    code: int,
-    says: str,
-    traces: Path,
-    store: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...], code: int, says: str, export: Call, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    found, out, err = called(
-        capsys, str(traces), *arguments, "-o", str(tmp_path / "x"), "--store", str(store)
-    )
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    Path("mine", "file").touch()
+    found, out, err = export("-o", "x", "--to", *arguments)
     assert (found, out) == (code, "")
     assert says in " ".join(err.split())
-    assert not list(tmp_path.iterdir())
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "mine", tmp_path / "mine" / "file"]
 
 
-def test_a_folder_that_is_there_stays(
-    traces: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "mine").write_text("mine")
-    chosen = ("--to", "chakra", "--store", str(store), "-o")
-    code, _, err = called(capsys, str(traces), *chosen, str(tmp_path))
-    assert code == 2
-    assert "exists already; name a new folder" in err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-    code, _, err = called(capsys, str(traces), *chosen, str(tmp_path / "no" / "folder"))
-    assert code == 2
-    assert "create it first" in err
-
-
-def test_inferred_groups_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inferred_groups_are_said(call: Call, tmp_path: Path) -> None:
     step = (Compute(200_000), Collective("all_reduce", "dp", 96 * 1024))
     truth = simulate(Layout(dp=4), Program(step * 4, steps=2, jitter=300), seed=1)
     write(truth, tmp_path / "traces", Distortion(metadata="none", listed_groups=False))
-    chosen = ("--to", "chakra", "--store", str(tmp_path / "runs"), "-o", str(tmp_path / "et"))
-    code, _, err = called(capsys, str(tmp_path / "traces"), *chosen)
+    code, _, err = call("export", tmp_path / "traces", "--to", "chakra", "-o", tmp_path / "et")
     assert code == 0
     assert "note: process groups are inferred" in err
     assert "process groups are inferred" in (tmp_path / "et" / "README.txt").read_text()
@@ -201,29 +148,20 @@ def test_inferred_groups_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "process groups are inferred" in str(chakra.message_attributes(header)["caveat"])
 
 
-def test_some_ranks_alone(
-    traces: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_some_ranks_alone(export: Call, tmp_path: Path) -> None:
     folder = tmp_path / "et"
-    code, *_ = called(
-        capsys, str(traces), "--to", "chakra", "--ranks", "2", "-o", str(folder), "--store", str(store)
-    )
-    assert code == 0
+    assert export("--to", "chakra", "--ranks", "2", "-o", folder).code == 0
     assert [path.name for path in folder.glob("*.et")] == ["workload.2.et"]
     _, *nodes = chakra.read_messages(folder / "workload.2.et")
     assert not [node for node in nodes if "instance" in chakra.message_attributes(node)]
 
 
-def test_a_send_and_its_receive_have_peers_and_one_tag(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_send_and_its_receive_have_peers_and_one_tag(call: Call, tmp_path: Path) -> None:
     ops = (Transfer("recv", 1 << 16), Compute(100_000), Transfer("send", 1 << 16))
     truth = simulate(Layout(pp=2, gpus_per_host=2), Program(ops, steps=2), Network(Link(5_000, 100)))
     write(truth, tmp_path / "traces")
-    chosen = ("--store", str(tmp_path / "runs"), "-o", str(tmp_path / "et"))
-    code, out, _ = called(
-        capsys, str(tmp_path / "traces"), "--to", "astra-sim", "--system", "dgx-h100", "--check", *chosen
-    )
+    words = ("--to", "astra-sim", "--system", "dgx-h100", "--check", "-o", tmp_path / "et")
+    code, out, _ = call("export", tmp_path / "traces", *words)
     assert code == 0
     steps = {line.split()[0]: float(line.split()[-2]) for line in out.splitlines()[2:]}
     assert steps["read"] == pytest.approx(steps["replayed"], rel=0.01)

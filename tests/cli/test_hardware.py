@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench hardware show`: what the catalog says, with its sources."""
+"""`cclbench hardware show`, what the catalog says with its sources, and `probe`, answers to it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call, Told
 
 LINK = """\
 id: lab-link
@@ -21,23 +23,16 @@ sources:
 """
 
 
-def test_an_entry_with_the_source_of_every_figure(call: Callable[..., Any]) -> None:
+def test_an_entry_with_the_source_of_every_figure(call: Call, told: Told) -> None:
+    """Where sources disagree, that is shown; JSON has base SI."""
     lines = [" ".join(line.split()) for line in call("hardware", "show", "aws-p5en").out.splitlines()]
     assert lines[0] == "aws-p5en: 8 × nvidia-h200-sxm; nvlink4 switch 450 GB/s; efa-v3 16 × 25.0 GB/s"
     assert "scale_out.transport_latency_s 35.0 µs aws-ofi-nccl" in lines
     assert "host_cpu intel unverified" in lines
     assert any(line.startswith("aws-ofi-nccl: aws-ofi-nccl, src/platform-aws.cpp") for line in lines)
-
-
-def test_disagreements_are_shown(call: Callable[..., Any]) -> None:
-    assert (
-        "ml-engineering states for hbm_bytes_per_s: 2 TB/s"
-        in call("hardware", "show", "nvidia-a100-sxm-80gb").out
-    )
-
-
-def test_json_has_base_si(call: Callable[..., Any]) -> None:
-    document = json.loads(call("hardware", "show", "aws-p5en", "--json").out)
+    a100 = call("hardware", "show", "nvidia-a100-sxm-80gb").out
+    assert "ml-engineering states for hbm_bytes_per_s: 2 TB/s" in a100
+    document = told("hardware", "show", "aws-p5en")
     (entry,) = document["entries"]
     assert document["schema"] == "hardware.v1"
     assert entry["scale_out"]["bytes_per_s"] == 25e9
@@ -45,7 +40,7 @@ def test_json_has_base_si(call: Callable[..., Any]) -> None:
     assert entry["cited"]["scale_out.transport_latency_s"] == "aws-ofi-nccl"
 
 
-def test_all_are_listed(call: Callable[..., Any]) -> None:
+def test_all_are_listed(call: Call) -> None:
     found = json.loads(call("hardware", "show", "--json").out)["entries"]
     assert {"nvidia-h100-sxm", "nvlink4", "dgx-h100"} <= {entry["id"] for entry in found}
     rows = call("hardware", "show", "--format", "csv").out.splitlines()
@@ -54,7 +49,7 @@ def test_all_are_listed(call: Callable[..., Any]) -> None:
     assert any(row.startswith("nvlink3,fabric,") for row in rows)
 
 
-def test_a_file_of_ones_own(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_of_ones_own(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "link.yaml"
     path.write_text(LINK)
     shown = call("hardware", "show", "lab-link", "--hardware", path)
@@ -62,9 +57,7 @@ def test_a_file_of_ones_own(call: Callable[..., Any], tmp_path: Path) -> None:
     assert call("hardware", "show", "lab-link").code == 2
 
 
-def test_a_broken_file_is_refused_with_the_line(
-    call: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_file_is_refused_with_the_line(call: Call, tmp_path: Path, monkeypatch: Any) -> None:
     path = tmp_path / "link.yaml"
     path.write_text(LINK.replace("25 GB/s", "-25 GB/s"))
     refused = call("hardware", "show", "--hardware", path)
@@ -73,3 +66,62 @@ def test_a_broken_file_is_refused_with_the_line(
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(path))
     assert call("list", "hardware").code == 3
     assert call("hardware", "show").code == 3
+
+
+def test_answers_from_a_file_and_from_standard_input(
+    call: Call, test_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bands; two nodes were measured and are narrow, one node was not."""
+    path = test_data / "nccl_tests" / "aws_p5_2n16_allreduce.csv"
+    words = ("--collective", "all_reduce", "--json")
+    by_file = call("hardware", "probe", "aws-p5", path, *words)
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(path.read_bytes())))
+    assert call("hardware", "probe", "aws-p5", "-", *words).out == by_file.out
+    assert by_file.code == 0
+    rows = {(row["nodes"], row["sizes"]): row for row in json.loads(by_file.out)["rows"]}
+    assert rows[2, "above 16 MiB"]["after"] < 1.2
+    assert rows[1, "above 16 MiB"]["after"] == rows[1, "above 16 MiB"]["before"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("nowhere",), "nowhere"),
+        (("aws-p5", "--collective", "gossip"), "no program for 'gossip'"),
+        (("aws-p5", "--run", "x.txt"), "--run and answers exclude each other"),
+        (("aws-p5", "missing.txt"), "missing.txt"),
+        (("aws-p5", "-"), ""),
+    ],
+)
+def test_what_cannot_be_probed(
+    call: Call, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\x1b[2J\0 not a sweep\n")))
+    answer = call("hardware", "probe", *words)
+    assert answer.code != 0
+    assert message in answer.err
+    assert "\x1b" not in answer.out + answer.err
+
+
+def test_run_here(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test_data: Path) -> None:
+    """The program's output is read; a failure and a missing program are errors."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    program = tmp_path / "all_reduce_perf"
+
+    def run(script: str | None) -> Any:
+        if script is not None:
+            program.write_text(f"#!/bin/sh\n{script}\n")
+            program.chmod(0o755)
+        words = ("--nodes", "1", "--collective", "all_reduce", "--commands", "1", "--run", "--json")
+        return call("hardware", "probe", "dgx-h100", *words)
+
+    missing = run(None)
+    assert missing.code != 0
+    assert "all_reduce_perf is not in PATH" in missing.err
+    read = run(f"cat {test_data / 'nccl_logs' / 'h100_8gpu_all_reduce.txt'}")
+    assert read.code == 0, read.err
+    rows = json.loads(read.out)["rows"]
+    assert all(row["after"] < row["before"] for row in rows)
+    failed = run("exit 3")
+    assert failed.code == 1
+    assert "all_reduce_perf failed with exit status 3" in failed.err

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers.command_line import Call
 from helpers.page_commands import blocks, here, printed_by
 
 from cclbench.hardware import catalog, rates
 
-HEADER = (
-    "size_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,"
-    "ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n"
-)
+HEADER = "size_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,"
+HEADER += "ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n"
 ONE_MIB = ("--collective", "all_reduce", "--size", "1MiB")
 P5 = ("--system", "aws-p5")
 BARRIER = ("--collective", "barrier", "--ranks", "16")
+Rows = Callable[..., Any]
 
 
 def csv(path: Path, times_us: Mapping[int, float], *, kind: str = "all_reduce", nodes: int = 2) -> Path:
@@ -36,14 +36,34 @@ def csv(path: Path, times_us: Mapping[int, float], *, kind: str = "all_reduce", 
     return path
 
 
-def modelled(call: Callable[..., Any], *sizes: int, nodes: int = 2) -> dict[int, dict[str, Any]]:
+@pytest.fixture
+def hardware(call: Call) -> Call:
+    """`cclbench hardware ...`, of aws-p5 unless a word names another machine or a group of its own."""
+    return lambda *words: call("hardware", *words, *(() if "--system" in words else P5))
+
+
+@pytest.fixture
+def rows_of(hardware: Call) -> Callable[..., list[dict[str, Any]]]:
+    """The rows of its answer, which must not fail."""
+
+    def rows(*words: object) -> list[dict[str, Any]]:
+        answer = hardware(*words, "--json")
+        assert answer.code == 0, answer.err
+        return list(json.loads(answer.out)["rows"])
+
+    return rows
+
+
+@pytest.fixture
+def modelled(rows_of: Rows) -> Callable[..., dict[int, dict[str, Any]]]:
     """What the model says of an all-reduce on p5, by size."""
-    answer = call(
-        "hardware", "predict", *P5, "--collective", "all_reduce", "--size", ",".join(map(str, sizes)),
-        "--ranks", 8 * nodes, "--json",
-    )  # fmt: skip
-    assert answer.code == 0, answer.err
-    return {row["bytes"]: row for row in json.loads(answer.out)["rows"]}
+
+    def modelled(*sizes: int, nodes: int = 2) -> dict[int, dict[str, Any]]:
+        listed = ",".join(map(str, sizes))
+        rows = rows_of("predict", "--collective", "all_reduce", "--size", listed, "--ranks", 8 * nodes)
+        return {row["bytes"]: row for row in rows}
+
+    return modelled
 
 
 def stating(path: Path, **header: str) -> Path:
@@ -53,7 +73,7 @@ def stating(path: Path, **header: str) -> Path:
     return path
 
 
-def test_a_sweep_names_its_machine(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_sweep_names_its_machine(call: Call, tmp_path: Path) -> None:
     """By GPU and network together; where two fit it asks; where another is named it refuses."""
     one = stating(tmp_path / "one.csv", gpu="H100-SXM5-80GB", scale_out="EFAv2 32x100 Gb/s per node")
     answer = call("hardware", "validate", one, "--json")
@@ -61,10 +81,8 @@ def test_a_sweep_names_its_machine(call: Callable[..., Any], tmp_path: Path) -> 
     two = stating(tmp_path / "two.csv", gpu="B200 (of a cloud)")
     answer = call("hardware", "validate", two)
     assert (answer.code, answer.out) == (2, "")
-    assert (
-        "4 machines in the catalog fit; give --system: aws-p6-b200, dgx-b200, gcp-a4, oci-b200-8"
-        in answer.err
-    )
+    fit = "4 machines in the catalog fit; give --system: aws-p6-b200, dgx-b200, gcp-a4, oci-b200-8"
+    assert fit in answer.err
     assert call("hardware", "validate", two, "--system", "gcp-a4").code == 0
     amd = stating(tmp_path / "amd.csv", gpu="AMD Instinct MI300X")
     for command in (("validate",), ("calibrate", "-o", tmp_path / "made.yaml")):
@@ -73,14 +91,13 @@ def test_a_sweep_names_its_machine(call: Callable[..., Any], tmp_path: Path) -> 
         assert "amd.csv is not from dgx-b200: its device is AMD Instinct MI300X" in answer.err
         assert "it fits azure-nd-mi300x-v5, mi300x-8gpu" in answer.err
     assert not (tmp_path / "made.yaml").exists()
-    none = csv(tmp_path / "none.csv", {2**20: 100.0})
-    answer = call("hardware", "validate", none)
+    answer = call("hardware", "validate", csv(tmp_path / "none.csv", {2**20: 100.0}))
     assert (answer.code, "states neither its devices nor its network" in answer.err) == (2, True)
 
 
-def test_a_prediction_is_consistent(call: Callable[..., Any]) -> None:
-    """algbw = S / t, busbw = 2 · 15/16 of it, the time within its band."""
-    rows = modelled(call, 1024, 2**26)
+def test_a_prediction_is_consistent(modelled: Rows, hardware: Call, rows_of: Rows) -> None:
+    """algbw = S / t, busbw = 2 · 15/16 of it, time within its band; a barrier has no size and no rate."""
+    rows = modelled(1024, 2**26)
     for size, row in rows.items():
         assert row["algbw"] == pytest.approx(size / row["time_s"])
         assert row["busbw"] == pytest.approx(1.875 * row["algbw"])
@@ -88,93 +105,78 @@ def test_a_prediction_is_consistent(call: Callable[..., Any]) -> None:
         assert (row["ranks"], row["nodes"], row["basis"]) == (16, 2, "spec")
         assert row["provenance"] == "modelled"
     assert rows[2**26]["time_s"] > rows[1024]["time_s"]
-
-
-def test_a_prediction_for_people(call: Callable[..., Any]) -> None:
-    """Sizes as asked, the winner, and what was assumed."""
-    answer = call(
-        "hardware", "predict", *P5, "--collective", "all_reduce", "--size", "1 MiB,64MB", "--ranks", 16
-    )
-    assert answer.out.startswith("aws-p5: all_reduce, 16 ranks on 2 nodes; modelled from the catalog alone")
-    assert re.search(r"^1 MiB .* to .* GB/s .* ring LL128$", answer.out, re.MULTILINE)
-    assert re.search(r"^64\.0 MB ", answer.out, re.MULTILINE)
-    assert "- 92% of the network's line rate is assumed usable" in answer.out
-
-
-def test_a_barrier_moves_nothing(call: Callable[..., Any]) -> None:
-    """It has a time, and neither size nor bandwidth: null, not 0."""
-    (row,) = json.loads(call("hardware", "predict", *P5, *BARRIER, "--json").out)["rows"]
+    (row,) = rows_of("predict", *BARRIER)
     assert (row["bytes"], row["algbw"], row["busbw"]) == (None, None, None)
     assert 0 < row["low_s"] < row["time_s"] < row["high_s"]
-    assert "tree LL" in call("hardware", "predict", *P5, *BARRIER).out
+    assert "tree LL" in hardware("predict", *BARRIER).out
 
 
-def test_what_narrows_a_prediction_counts(call: Callable[..., Any]) -> None:
+def test_a_prediction_for_people(hardware: Call) -> None:
+    """Sizes as asked, the winner, and what was assumed."""
+    out = hardware("predict", "--collective", "all_reduce", "--size", "1 MiB,64MB", "--ranks", 16).out
+    assert out.startswith("aws-p5: all_reduce, 16 ranks on 2 nodes; modelled from the catalog alone")
+    assert re.search(r"^1 MiB .* to .* GB/s .* ring LL128$", out, re.MULTILINE)
+    assert re.search(r"^64\.0 MB ", out, re.MULTILINE)
+    assert "- 92% of the network's line rate is assumed usable" in out
+
+
+def test_what_narrows_a_prediction_counts(rows_of: Rows) -> None:
     """Fewer choices never are faster; another transport and spread make a difference."""
-
-    def time(*more: object, ranks: int = 8) -> dict[str, Any]:
-        answer = call("hardware", "predict", *P5, *ONE_MIB, "--ranks", ranks, *more, "--json")
-        assert answer.code == 0, answer.err
-        (row,) = json.loads(answer.out)["rows"]
-        return dict(row)
-
-    free = time()
-    ring = time("--algorithm", "ring", "--protocol", "Simple")
+    choices = ((), ("--algorithm", "ring", "--protocol", "Simple"), ("--nodes", 4))
+    choices += (("--nodes", 4, "--library-version", "2.10"),)
+    free, ring, spread, old = (rows_of("predict", *ONE_MIB, "--ranks", 8, *more)[0] for more in choices)
     assert (ring["algorithm"], ring["protocol"]) == ("ring", "Simple")
     assert ring["time_s"] > free["time_s"]
-    spread = time("--nodes", 4)
     assert (free["nodes"], spread["nodes"]) == (1, 4)
     assert spread["time_s"] > free["time_s"]
-    old = time("--nodes", 4, "--library-version", "2.10")
     assert old["time_s"] != spread["time_s"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "what"),
-    [
-        (("--system", "aws-p55", *ONE_MIB, "--ranks", 8), 2, "did you mean aws-p5"),
-        ((*P5, "--collective", "allreduce", "--size", "8", "--ranks", 8), 2, "did you mean all_reduce"),
-        ((*P5, *ONE_MIB, "--ranks", 8, "--algorithm", "rings"), 2, "did you mean ring"),
-        ((*P5, *ONE_MIB, "--ranks", 8, "--protocol", "simple"), 2, "did you mean Simple"),
-        ((*P5, *ONE_MIB, "--ranks", 16, "--transport", "ofi"), 2, "has no transport 'ofi'"),
-        ((*P5, *ONE_MIB, "--ranks", 16, "--library-version", "new"), 2, "not a version such as 2.23"),
-        ((*P5, *ONE_MIB, "--ranks", 1), 2, "not in the range"),
-        ((*P5, *ONE_MIB, "--ranks", 10**9), 2, "not in the range"),
-        ((*P5, *ONE_MIB, "--ranks", 16, "--nodes", 3), 2, "do not divide equally over 3 nodes"),
-        ((*P5, *ONE_MIB, "--ranks", 4, "--nodes", 8), 2, "do not divide equally over 8 nodes"),
-        ((*P5, *ONE_MIB, "--ranks", 32, "--nodes", 2), 2, "has 8 accelerators per node; give --nodes 4"),
-        ((*P5, *ONE_MIB, "--ranks", 12), 3, "formulas need equal numbers"),
-        ((*P5, *ONE_MIB, "--ranks", 16, "--algorithm", "pat"), 3, "pat does not apply"),
-        ((*P5, *ONE_MIB, "--ranks", 16, "--calibration", "none.yaml"), 3, "none.yaml: cannot be read"),
-        ((*P5, *ONE_MIB, "--ranks", 16, "--calibration", "x", "--algorithm", "ring"), 2, "leave out"),
-        ((*P5, "--collective", "barrier", "--ranks", 8, "--calibration", "x"), 2, "cover barriers"),
-        ((*P5, "--collective", "barrier", "--ranks", 8, "--size", "8"), 2, "a barrier has no --size"),
-        ((*P5, "--collective", "all_gather", "--ranks", 8), 2, "all_gather needs --size"),
-    ],
-)  # fmt: skip
-def test_refusals(call: Callable[..., Any], arguments: tuple[object, ...], code: int, what: str) -> None:
+REFUSED = """\
+--system aws-p55 {one} --ranks 8                           | 2 | did you mean aws-p5
+--system aws-p6 {one} --ranks 8                            | 2 | did you mean aws-p6-b200
+--collective allreduce --size 8 --ranks 8                  | 2 | did you mean all_reduce
+{one} --ranks 8 --algorithm rings                          | 2 | did you mean ring
+{one} --ranks 8 --protocol simple                          | 2 | did you mean Simple
+{one} --ranks 16 --transport ofi                           | 2 | has no transport 'ofi'
+{one} --ranks 16 --library-version new                     | 2 | not a version such as 2.23
+{one} --ranks 1                                            | 2 | not in the range
+{one} --ranks 1000000000                                   | 2 | not in the range
+{one} --ranks 16 --nodes 3                                 | 2 | do not divide equally over 3 nodes
+{one} --ranks 4 --nodes 8                                  | 2 | do not divide equally over 8 nodes
+{one} --ranks 32 --nodes 2                                 | 2 | has 8 accelerators per node; give --nodes 4
+{one} --ranks 12                                           | 3 | formulas need equal numbers
+{one} --ranks 16 --algorithm pat                           | 3 | pat does not apply
+{one} --ranks 16 --calibration none.yaml                   | 3 | none.yaml: cannot be read
+{one} --ranks 16 --calibration x --algorithm ring          | 2 | leave out
+{one}                                                      | 2 | --ranks is missing
+--size 1MiB --ranks 8                                      | 2 | --collective is missing
+--collective barrier --ranks 8 --calibration x             | 2 | cover barriers
+--collective barrier --ranks 8 --size 8                    | 2 | a barrier has no --size
+--collective all_gather --ranks 8                          | 2 | all_gather needs --size
+"""
+"""Options, exit code, what is said."""
+
+
+@pytest.mark.parametrize("line", REFUSED.splitlines())
+def test_refusals(hardware: Call, line: str) -> None:
     """One message that says what to do; no figures."""
-    answer = call("hardware", "predict", *arguments)
-    assert (answer.code, answer.out) == (code, "")
-    assert what in " ".join(answer.err.split())
+    words, code, says = (part.strip() for part in line.split("|"))
+    answer = hardware("predict", *words.format(one=" ".join(ONE_MIB)).split())
+    assert (answer.code, answer.out) == (int(code), "")
+    assert says in " ".join(answer.err.split())
     assert len(answer.err.splitlines()) <= 3
 
 
-@pytest.mark.parametrize("size", ["1M", "", "1MiB,", "0", "-1", "1.5B", "nan", "1e6", "9" * 400, "8 b", "²"])
-def test_what_is_no_size(call: Callable[..., Any], size: str) -> None:
-    """A prefix without a unit is binary to one and decimal to another."""
-    answer = call("hardware", "predict", *P5, "--collective", "all_reduce", "--ranks", 8, f"--size={size}")
+NO_SIZES = ["1M", "", "1MiB,", "0", "-1", "1.5B", "nan", "1e6", "9" * 400, "8 b", "²"]
+
+
+@pytest.mark.parametrize("size", [*NO_SIZES, "2000000TiB", ",".join(["8"] * 1001)])
+def test_what_is_no_size(hardware: Call, size: str) -> None:
+    """A prefix without a unit is binary to one and decimal to another; how large, how many has a bound."""
+    answer = hardware("predict", "--collective", "all_reduce", "--ranks", 8, f"--size={size}")
     assert (answer.code, answer.out) == (2, "")
-    assert "--size" in answer.err
-
-
-def test_sizes_have_a_bound(call: Callable[..., Any]) -> None:
-    """Both how large and how many."""
-    for size in ("2000000TiB", ",".join(["8"] * 1001)):
-        assert (
-            call("hardware", "predict", *P5, "--collective", "all_reduce", "--ranks", 8, "--size", size).code
-            == 2
-        )
+    assert ("sizes must be between" if "TiB" in size else "--size") in answer.err
 
 
 STEPS = """kind: all_gather
@@ -185,17 +187,14 @@ steps:
 """
 
 
-def test_steps_given_as_data(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_steps_given_as_data(rows_of: Rows, tmp_path: Path) -> None:
     """Quarters then halves cross each link of one node: 3/4 S at the rate, whatever the steps' latency.
 
     Between 1 and 2 GiB on H100's NVLink, 450 GB/s of which a share is usable: 3/4 GiB / rate.
     """
     path = tmp_path / "steps.yaml"
     path.write_text(STEPS)
-    machine = ("--system", "dgx-h100", "--schedule", path, "--json")
-    answer = call("hardware", "predict", *machine, "--size", "1GiB,2GiB")
-    assert answer.code == 0, answer.err
-    one, two = json.loads(answer.out)["rows"]
+    one, two = rows_of("predict", "--system", "dgx-h100", "--schedule", path, "--size", "1GiB,2GiB")
     assert (one["collective"], one["ranks"], one["algorithm"]) == ("all_gather", 4, "schedule")
     usable = rates.rate_of(catalog.system("dgx-h100"), range(4))
     assert not isinstance(usable, str)
@@ -205,78 +204,43 @@ def test_steps_given_as_data(call: Callable[..., Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "what"),
+    ("text", "arguments", "code", "says"),
     [
-        (("--ranks", 8), 2, "--ranks"),
-        (("--collective", "all_reduce"), 2, "--collective"),
-        (("--algorithm", "ring"), 2, "--algorithm"),
-        (("--calibration", "x.yaml"), 2, "--calibration"),
-        (("--nodes", 3), 2, "do not divide equally over 3 nodes"),
+        # it states collective and ranks itself, and leaves no choice of algorithm
+        (STEPS, ("--ranks", 8), 2, "--ranks"),
+        (STEPS, ("--collective", "all_reduce"), 2, "--collective"),
+        (STEPS, ("--algorithm", "ring"), 2, "--algorithm"),
+        (STEPS, ("--calibration", "x.yaml"), 2, "--calibration"),
+        (STEPS, ("--nodes", 3), 2, "do not divide equally over 3 nodes"),
+        ("", (), 3, "steps.yaml"),
+        ("[1, 2]", (), 3, "steps.yaml"),
+        ("kind: all_gather", (), 3, "steps.yaml"),
+        (STEPS.replace("0.25", "-1"), (), 3, "steps.yaml"),
+        (STEPS.replace("[0, 1,", "[0, 9,"), (), 3, "steps.yaml"),
+        ("a: &a [*a]", (), 3, "steps.yaml"),
     ],
 )
-def test_what_a_schedule_excludes(
-    call: Callable[..., Any], tmp_path: Path, arguments: tuple[object, ...], code: int, what: str
+def test_what_is_no_schedule_and_what_one_excludes(
+    hardware: Call, tmp_path: Path, text: str, arguments: tuple[object, ...], code: int, says: str
 ) -> None:
-    """It states collective and ranks itself, and leaves no choice of algorithm."""
-    path = tmp_path / "steps.yaml"
-    path.write_text(STEPS)
-    answer = call(
-        "hardware", "predict", "--system", "dgx-h100", "--schedule", path, "--size", "1MiB", *arguments
-    )
-    assert (answer.code, answer.out) == (code, ""), answer.err
-    assert what in answer.err
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[1, 2]",
-        "kind: all_gather",
-        STEPS.replace("0.25", "-1"),
-        STEPS.replace("[0, 1,", "[0, 9,"),
-        "a: &a [*a]",
-    ],
-)
-def test_what_is_no_schedule(call: Callable[..., Any], tmp_path: Path, text: str) -> None:
-    """One message with the file's name."""
     path = tmp_path / "steps.yaml"
     path.write_text(text)
-    answer = call("hardware", "predict", "--system", "dgx-h100", "--schedule", path, "--size", "1MiB")
-    assert (answer.code, answer.out) == (3, "")
-    assert "steps.yaml" in answer.err
+    machine = ("--system", "dgx-h100", "--schedule", path, "--size", "1MiB")
+    answer = hardware("predict", *machine, *arguments)
+    assert (answer.code, answer.out) == (code, ""), answer.err
+    assert says in answer.err
     assert len(answer.err.splitlines()) <= 3
 
 
-def test_collective_and_ranks_are_needed_without_a_schedule(call: Callable[..., Any]) -> None:
-    """Each is named."""
-    answer = call("hardware", "predict", *P5, "--size", "1MiB", "--ranks", 8)
-    assert (answer.code, "--collective is missing" in answer.err) == (2, True)
-    answer = call("hardware", "predict", *P5, "--size", "1MiB", "--collective", "all_reduce")
-    assert (answer.code, "--ranks is missing" in answer.err) == (2, True)
-
-
-def test_the_beginning_of_a_name_finds_it(call: Callable[..., Any]) -> None:
-    """Two machines begin so."""
-    answer = call("hardware", "predict", "--system", "aws-p6", *ONE_MIB, "--ranks", 8)
-    assert answer.code == 2
-    assert "did you mean aws-p6-b200" in answer.err
-
-
-def test_a_run_calibrates_by_its_own_collectives(
-    call: Callable[..., Any], tmp_path: Path, test_data: Path
-) -> None:
+def test_a_run_calibrates_by_its_own_collectives(call: Call, tmp_path: Path, test_data: Path) -> None:
     """Eight V100: the kernels that were matched, by kind and size; the benchmark's options hold."""
-    folder = test_data / "kineto" / "dlrm_8xv100"
     output, store = tmp_path / "v100.yaml", tmp_path / "runs"
     machine = ("--system", "aws-p3dn", "--store", store)
-    answer = call("hardware", "calibrate", folder, *machine, "-o", output)
+    answer = call("hardware", "calibrate", test_data / "kineto" / "dlrm_8xv100", *machine, "-o", output)
     assert answer.code == 0, answer.err
     sweeps = yaml.safe_load(output.read_text())["sweeps"]
-    assert {(each["kind"], each["ranks"], each["nodes"]) for each in sweeps} == {
-        ("all_reduce", 8, 1),
-        ("all_to_all", 8, 1),
-    }
+    wanted = {(kind, 8, 1) for kind in ("all_reduce", "all_to_all")}
+    assert {(each["kind"], each["ranks"], each["nodes"]) for each in sweeps} == wanted
     assert "one size" in answer.out
     (run,) = (path.name for path in store.iterdir())
     again = call("hardware", "calibrate", run, *machine, "-o", tmp_path / "again.yaml")
@@ -285,103 +249,97 @@ def test_a_run_calibrates_by_its_own_collectives(
     assert call("hardware", "validate", run, *machine, "--calibration", output).code == 2
 
 
-def test_a_card_names_its_calibration(call: Callable[..., Any], tmp_path: Path, trace: Path) -> None:
+def test_a_card_names_its_calibration(call: Call, hardware: Call, tmp_path: Path, trace: Path) -> None:
     """A file beside it, of its machine; else the run is refused."""
     sweep = csv(tmp_path / "sweep.csv", {2**20: 130.0, 2**22: 200.0})
     folder = tmp_path / "point"
     folder.mkdir()
     shutil.copy(trace, folder)
-    card = folder / "card.yaml"
 
     def ran(system: str, calibration: str) -> Any:
-        hardware = {"accelerator": "nvidia-h100-sxm", "system": system, "calibration": calibration}
+        machine = {"accelerator": "nvidia-h100-sxm", "system": system, "calibration": calibration}
         document = {"version": 2, "id": "tiny", "description": "x", "workload": {"phase": "training"}}
-        card.write_text(yaml.safe_dump({**document, "hardware": hardware}))
+        (folder / "card.yaml").write_text(yaml.safe_dump({**document, "hardware": machine}))
         return call("run", folder, "--store", tmp_path / "runs", "--metric", "time.step")
 
-    assert call("hardware", "calibrate", sweep, *P5, "-o", folder / "p5.yaml").code == 0
+    assert hardware("calibrate", sweep, "-o", folder / "p5.yaml").code == 0
     answer = ran("aws-p5", "p5.yaml")
     assert answer.code == 0, answer.err
     assert "were not read" not in answer.out + answer.err
     (kept,) = (tmp_path / "runs").glob("*/calibration.yaml")
     assert yaml.safe_load(kept.read_text()) == yaml.safe_load((folder / "p5.yaml").read_text())
-    other = ran("aws-p5en", "p5.yaml")
-    assert (other.code, "is a calibration of aws-p5" in other.err) == (3, True)
-    none = ran("aws-p5", "none.yaml")
-    assert (none.code, "the card names this calibration" in none.err) == (3, True)
-    for name in ("../p5.yaml", "/etc/p5.yaml", "p5.txt"):
-        refused = ran("aws-p5", name)
-        assert (refused.code, "hardware.calibration" in refused.err) == (1, True)
+    for system, name, code, says in (
+        ("aws-p5en", "p5.yaml", 3, "is a calibration of aws-p5"),
+        ("aws-p5", "none.yaml", 3, "the card names this calibration"),
+        *(("aws-p5", name, 1, "hardware.calibration") for name in ("../p5.yaml", "/etc/p5.yaml", "p5.txt")),
+    ):
+        refused = ran(system, name)
+        assert (refused.code, says in refused.err) == (code, True), name
 
 
-def test_a_missing_figure_is_named(call: Callable[..., Any], tmp_path: Path, repository: Path) -> None:
+def test_a_missing_figure_is_named(call: Call, tmp_path: Path, repository: Path) -> None:
     """A machine of one's own without a rate: the field, and where to state it."""
-    entry = (repository / "cclbench" / "hardware" / "data" / "aws-p5.yaml").read_text()
-    mine = yaml.safe_load(entry)
+    mine = yaml.safe_load((repository / "cclbench" / "hardware" / "data" / "aws-p5.yaml").read_text())
     mine["id"] = "my-cluster"
     mine["scale_out"]["bytes_per_s"] = None
     mine["scale_out"].pop("transport_latency_s")
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(mine))
-    answer = call(
-        "hardware", "predict", "--system", "my-cluster", *ONE_MIB, "--ranks", 16, "--hardware", path
-    )
+    machine = ("--system", "my-cluster", "--hardware", path)
+    answer = call("hardware", "predict", *machine, *ONE_MIB, "--ranks", 16)
     assert answer.code == 3, answer.err
     assert "scale_out.bytes_per_s" in answer.err
     assert "--hardware" in answer.err
 
 
-def test_errors_by_size(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_errors_by_size(modelled: Rows, rows_of: Rows, tmp_path: Path) -> None:
     """Twice as slow as modelled is an error of −50 %; exactly as modelled is none."""
-    rows = modelled(call, 1024, 4096, 2**20, 2**26)
     factor = {1024: 2.0, 4096: 1.0, 2**20: 1.0, 2**26: 1.25}
-    path = csv(tmp_path / "a.csv", {size: factor[size] * row["time_s"] * 1e6 for size, row in rows.items()})
-    answer = call("hardware", "validate", path, *P5, "--json")
-    assert answer.code == 0, answer.err
-    found = {row["sizes"]: row for row in json.loads(answer.out)["rows"]}
-    assert found["below 64 KiB"]["median_error"] == pytest.approx(0.25, abs=1e-3)
-    assert found["below 64 KiB"]["p90_error"] == pytest.approx(0.45, abs=1e-3)
-    assert found["64 KiB to 16 MiB"]["median_error"] == pytest.approx(0, abs=1e-3)
-    assert found["above 16 MiB"]["median_error"] == pytest.approx(0.2, abs=1e-3)
-    assert found["above 16 MiB"]["measured_over_model"] == pytest.approx(1.25, abs=1e-3)
+    times = {size: 1e6 * factor[size] * row["time_s"] for size, row in modelled(*factor).items()}
+    found = {row["sizes"]: row for row in rows_of("validate", csv(tmp_path / "a.csv", times))}
+    for sizes, name, value in (
+        ("below 64 KiB", "median_error", 0.25),
+        ("below 64 KiB", "p90_error", 0.45),
+        ("64 KiB to 16 MiB", "median_error", 0),
+        ("above 16 MiB", "median_error", 0.2),
+        ("above 16 MiB", "measured_over_model", 1.25),
+    ):
+        assert found[sizes][name] == pytest.approx(value, abs=1e-3), (sizes, name)
     whole = found["all sizes"]
     assert (whole["count"], whole["within_band"], whole["suspect"]) == (4, 1.0, False)
     assert (whole["sweep"], whole["ranks"], whole["nodes"]) == ("a.csv", 16, 2)
 
 
-def test_a_validation_is_a_check_when_asked(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_validation_is_a_check_when_asked(hardware: Call, modelled: Rows, tmp_path: Path) -> None:
     """Median 20 %: within 25, not within 15; the table is printed both times."""
-    rows = modelled(call, 1024, 2**20)
+    rows = modelled(1024, 2**20)
     path = csv(tmp_path / "a.csv", {size: 1.25 * row["time_s"] * 1e6 for size, row in rows.items()})
-    assert call("hardware", "validate", path, *P5).code == 0
-    assert call("hardware", "validate", path, *P5, "--fail-above", 25).code == 0
-    assert call("hardware", "validate", path, *P5, "--fail-above", "nan").code == 2
-    failed = call("hardware", "validate", path, *P5, "--fail-above", 15)
+    for more, code in (((), 0), (("--fail-above", 25), 0), (("--fail-above", "nan"), 2)):
+        assert hardware("validate", path, *more).code == code
+    failed = hardware("validate", path, "--fail-above", 15)
     assert failed.code == 1
     assert "all sizes" in failed.out
     assert "20.0%, above the 15 % allowed" in failed.err
 
 
-def test_a_suspect_run_is_named_and_left_out_of_the_total(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_suspect_run_is_named_and_left_out_of_the_total(
+    hardware: Call, modelled: Rows, rows_of: Rows, tmp_path: Path
+) -> None:
     """Six times slower at all sizes: not the model's error."""
-    sizes = (1024, 2**20, 2**26)
-    rows = modelled(call, *sizes)
+    rows = modelled(1024, 2**20, 2**26)
     sound = csv(tmp_path / "sound.csv", {size: row["time_s"] * 1e6 for size, row in rows.items()})
     slow = csv(tmp_path / "slow.csv", {size: 6e6 * row["time_s"] for size, row in rows.items()})
-    text = call("hardware", "validate", sound, slow, *P5).out
+    text = hardware("validate", sound, slow).out
     named = "suspicious: slower than predicted, 6.0 times below 64 KiB, 6.0 times 64 KiB to 16 MiB, 6.0 times"
     assert " ".join(text.split()).count(named) == 1
-    rows_ = json.loads(call("hardware", "validate", sound, slow, *P5, "--json").out)["rows"]
-    total = [row for row in rows_ if row["sweep"] is None and row["sizes"] == "all sizes"]
-    assert [(row["count"], row["reason"]) for row in total] == [
-        (3, "excludes sweeps that are suspect or have no price")
-    ]
-    assert total[0]["median_error"] < 0.01
+    found = rows_of("validate", sound, slow)
+    (total,) = [row for row in found if row["sweep"] is None and row["sizes"] == "all sizes"]
+    excluded = "excludes sweeps that are suspect or have no price"
+    assert (total["count"], total["reason"]) == (3, excluded)
+    assert total["median_error"] < 0.01
 
 
-def test_a_cluster_without_gpudirect_fails_by_its_large_messages(
-    call: Callable[..., Any], test_data: Path
-) -> None:
+def test_a_cluster_without_gpudirect_fails_by_its_large_messages(call: Call, test_data: Path) -> None:
     """Two H100 nodes: right below 64 KiB, 5.5 times slower above 16 MiB, 1.3 times over all sizes."""
     sweep = test_data / "nccl_tests_more" / "misconf_lccn_h100_2n16_allreduce.csv"
     failed = call("hardware", "validate", sweep, "--system", "dgx-h100", "--fail-above", 60, "--json")
@@ -389,12 +347,8 @@ def test_a_cluster_without_gpudirect_fails_by_its_large_messages(
     assert "misconf_lccn_h100_2n16_allreduce.csv, above 16 MiB: median error 81.9%" in failed.err
     assert "5.5 times above 16 MiB; possibly GPUDirect is off" in failed.err
     rows = {row["sizes"]: row for row in json.loads(failed.out)["rows"]}
-    assert {band: row["suspect"] for band, row in rows.items()} == {
-        "below 64 KiB": False,
-        "64 KiB to 16 MiB": False,
-        "above 16 MiB": True,
-        "all sizes": True,
-    }
+    suspect = {"below 64 KiB": False, "64 KiB to 16 MiB": False, "above 16 MiB": True, "all sizes": True}
+    assert {band: row["suspect"] for band, row in rows.items()} == suspect
     assert rows["all sizes"]["median_error"] == pytest.approx(0.233, abs=5e-4)
 
 
@@ -402,161 +356,136 @@ def test_a_cluster_without_gpudirect_fails_by_its_large_messages(
     ("name", "system"),
     [("aion_h100_2n16", "dgx-h100"), ("vmware_h100_2n16", "dgx-h100"), ("aws_p4d_2n16", "aws-p4d")],
 )
-def test_sound_clusters_are_not_suspected(
-    call: Callable[..., Any], test_data: Path, name: str, system: str
-) -> None:
+def test_sound_clusters_are_not_suspected(rows_of: Rows, test_data: Path, name: str, system: str) -> None:
     sweep = test_data / "nccl_tests_more" / f"{name}_allreduce.csv"
-    answer = call("hardware", "validate", sweep, "--system", system, "--json")
-    assert not any(row["suspect"] for row in json.loads(answer.out)["rows"])
+    assert not any(row["suspect"] for row in rows_of("validate", sweep, "--system", system))
 
 
-def test_sweeps_that_have_no_price_say_why(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_sweeps_that_have_no_price_say_why(hardware: Call, rows_of: Rows, tmp_path: Path) -> None:
     """Beside others a row with a reason; alone, or as a check, exit 1."""
     good = csv(tmp_path / "a.csv", {1024: 80.0, 4096: 81.0})
     bad = csv(tmp_path / "b.csv", {1024: 80.0}, nodes=1)
     bad.write_text(bad.read_text().replace("# ranks: 8", "# ranks: 16").replace("node: 8", "node: 16"))
-    both = call("hardware", "validate", good, bad, *P5, "--json")
-    assert both.code == 0, both.err
-    (row,) = (row for row in json.loads(both.out)["rows"] if row["sweep"] == "b.csv")
+    (row,) = (row for row in rows_of("validate", good, bad) if row["sweep"] == "b.csv")
     assert (row["count"], row["median_error"]) == (None, None)
     assert "do not fit aws-p5" in row["reason"]
-    assert call("hardware", "validate", good, bad, *P5, "--fail-above", 1000).code == 1
-    alone = call("hardware", "validate", bad, *P5, "--plot", tmp_path / "a.png")
+    assert hardware("validate", good, bad, "--fail-above", 1000).code == 1
+    alone = hardware("validate", bad, "--plot", tmp_path / "a.png")
     assert (alone.code, (tmp_path / "a.png").exists()) == (1, False)
     assert "1 of 1 sweeps cannot be priced" in alone.err
 
 
-def test_a_plot_beside_the_table(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_plot_beside_the_table(hardware: Call, tmp_path: Path) -> None:
     """Only where its suffix is one of a picture."""
     path = csv(tmp_path / "a.csv", {1024: 80.0, 2**20: 130.0})
-    answer = call("hardware", "validate", path, *P5, "--plot", tmp_path / "a.svg")
+    answer = hardware("validate", path, "--plot", tmp_path / "a.svg")
     assert answer.code == 0, answer.err
     drawn = (tmp_path / "a.svg").read_text()
     assert "a.csv" in drawn
     assert "aws-p5, model from the catalog alone" in drawn
-    refused = call("hardware", "validate", path, *P5, "--plot", tmp_path / "a.bmp")
+    refused = hardware("validate", path, "--plot", tmp_path / "a.bmp")
     assert (refused.code, refused.out) == (2, "")
 
 
-def test_a_calibration_is_written_and_used(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_calibration_is_written_and_used(hardware: Call, rows_of: Rows, tmp_path: Path) -> None:
     """1 and 4 ms at 1 and 4 MiB: 4 ms there, whatever the catalog says."""
     path = csv(tmp_path / "a.csv", {2**20: 1000.0, 2**22: 4000.0})
     output = tmp_path / "p5.yaml"
-    answer = call("hardware", "calibrate", path, *P5, "-o", output, "--json")
+    answer = hardware("calibrate", path, "-o", output, "--json")
     assert answer.code == 0, answer.err
     document = json.loads(answer.out)
     assert {row["left_out"] for row in document["rows"]} == {"one size"}
     assert document["calibration"]["system"] == "aws-p5"
     assert f"wrote {output}" in answer.err
-    (row,) = json.loads(
-        call(
-            "hardware", "predict", *P5, "--collective", "all_reduce", "--size", "4MiB", "--ranks", 16,
-            "--calibration", output, "--json",
-        ).out
-    )["rows"]  # fmt: skip
+    asked = ("--collective", "all_reduce", "--size", "4MiB", "--ranks", 16)
+    (row,) = rows_of("predict", *asked, "--calibration", output)
     assert row["time_s"] == pytest.approx(4e-3)
     assert row["basis"] == "calibrated"
     assert "measured among 16 ranks" in row["reason"]
-    text = call("hardware", "calibrate", path, *P5, "-o", output).out
+    text = hardware("calibrate", path, "-o", output).out
     assert "only one node count was measured: the error for others is unknown" in text
 
 
-def test_repeated_sweeps_count_by_their_median(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_repeated_sweeps_count_by_their_median(hardware: Call, tmp_path: Path) -> None:
     """1, 2 and 9 ms of one group: 2 ms."""
-    for name, ms in (("a", 1.0), ("b", 2.0), ("c", 9.0)):
-        csv(tmp_path / f"{name}.csv", {2**20: 1000 * ms, 2**22: 1000 * ms})
+    sweeps = [csv(tmp_path / f"{ms}.csv", {2**20: 1000.0 * ms, 2**22: 1000.0 * ms}) for ms in (1, 2, 9)]
     output = tmp_path / "p5.out"
-    answer = call("hardware", "calibrate", *sorted(tmp_path.glob("*.csv")), *P5, "-o", output)
+    answer = hardware("calibrate", *sweeps, "-o", output)
     assert answer.code == 0, answer.err
     (sweep,) = yaml.safe_load(output.read_text())["sweeps"]
     assert sweep["seconds"] == [2e-3, 2e-3]
 
 
-def test_calibrated_by_others(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_calibrated_by_others(hardware: Call, modelled: Rows, rows_of: Rows, tmp_path: Path) -> None:
     """Twice the model on 2 and 8 nodes: about twice on 4; what is to be compared may not be among them."""
-    sizes = (1024, 2**16, 2**20, 2**26)
 
     def doubled(nodes: int) -> Path:
-        rows = modelled(call, *sizes, nodes=nodes)
+        rows = modelled(1024, 2**16, 2**20, 2**26, nodes=nodes)
         times = {size: 2e6 * row["time_s"] for size, row in rows.items()}
         return csv(tmp_path / f"{nodes}.csv", times, nodes=nodes)
 
     two, four, eight = map(doubled, (2, 4, 8))
-    alone = json.loads(call("hardware", "validate", four, *P5, "--json").out)["rows"][-1]
-    assert alone["median_error"] == pytest.approx(0.5, abs=1e-3)
-    arguments = ("hardware", "validate", four, *P5, "--calibrate", two, "--calibrate", eight)
-    found = json.loads(call(*arguments, "--json").out)["rows"][-1]
+    assert rows_of("validate", four)[-1]["median_error"] == pytest.approx(0.5, abs=1e-3)
+    found = rows_of("validate", four, "--calibrate", two, "--calibrate", eight)[-1]
     assert found["basis"] == "calibrated"
     assert found["median_error"] < 0.05
-    itself = call("hardware", "validate", two, *P5, "--calibrate", two)
+    itself = hardware("validate", two, "--calibrate", two)
     assert itself.code == 2
     assert "2.csv is one of the calibration's own sweeps" in itself.err
 
 
-def test_a_calibration_by_another_collective_says_so(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_calibration_by_another_collective_says_so(hardware: Call, tmp_path: Path) -> None:
     """Deviations of other collectives apply."""
     gather = csv(tmp_path / "g.csv", {2**20: 130.0, 2**22: 200.0}, kind="all_gather")
-    reduce = csv(tmp_path / "r.csv", {2**20: 130.0, 2**22: 200.0})
-    answer = call("hardware", "validate", reduce, *P5, "--calibrate", gather)
-    assert answer.code == 0, answer.err
-    assert "the calibration has no sweep of all_reduce: deviations of other collectives apply" in " ".join(
-        answer.out.split()
+    answer = hardware(
+        "validate", csv(tmp_path / "r.csv", {2**20: 130.0, 2**22: 200.0}), "--calibrate", gather
     )
+    assert answer.code == 0, answer.err
+    said = "the calibration has no sweep of all_reduce: deviations of other collectives apply"
+    assert said in " ".join(answer.out.split())
 
 
-def test_wrong_calibrations(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_wrong_calibrations(hardware: Call, tmp_path: Path) -> None:
     """Of another machine, two at once, of two releases, of a network that is not configured."""
     path = csv(tmp_path / "a.csv", {2**20: 130.0, 2**22: 200.0})
     output = tmp_path / "p5.yaml"
-    assert call("hardware", "calibrate", path, *P5, "-o", output).code == 0
+    assert hardware("calibrate", path, "-o", output).code == 0
     other = csv(tmp_path / "b.csv", {2**20: 131.0, 2**22: 201.0})
-    of_another = call("hardware", "validate", other, "--system", "aws-p5en", "--calibration", output)
-    assert of_another.code == 2
-    assert "is for aws-p5, not for aws-p5en" in of_another.err
-    both = call("hardware", "validate", other, *P5, "--calibration", output, "--calibrate", path)
+    of_another = hardware("validate", other, "--system", "aws-p5en", "--calibration", output)
+    assert (of_another.code, "is for aws-p5, not for aws-p5en" in of_another.err) == (2, True)
+    both = hardware("validate", other, "--calibration", output, "--calibrate", path)
     assert (both.code, "exclude each other" in both.err) == (2, True)
     other.write_text("# nccl: 2.19.3\n" + other.read_text())
-    mixed = call("hardware", "calibrate", path, other, *P5, "-o", tmp_path / "c.yaml")
+    mixed = hardware("calibrate", path, other, "-o", tmp_path / "c.yaml")
     assert (mixed.code, (tmp_path / "c.yaml").exists()) == (2, False)
     assert "with releases unknown and 2.19.3; a calibration covers one" in mixed.err
-    slow = csv(tmp_path / "slow.csv", {2**20: 13000.0, 2**22: 20000.0})
-    warned = call("hardware", "calibrate", slow, *P5, "-o", output)
+    warned = hardware("calibrate", csv(tmp_path / "slow.csv", {2**20: 13e3, 2**22: 20e3}), "-o", output)
     assert warned.code == 0
     assert "warning: slow.csv: suspicious: slower than predicted" in warned.err
 
 
 @pytest.mark.parametrize("command", ["validate", "calibrate"])
-def test_what_holds_no_sweep(call: Callable[..., Any], tmp_path: Path, trace: Path, command: str) -> None:
+def test_what_holds_no_sweep(hardware: Call, tmp_path: Path, trace: Path, command: str) -> None:
     """Nothing there, an empty folder or file, garbage, a trace, a cut table, absurd figures: one message."""
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    (tmp_path / "empty.csv").touch()
-    (tmp_path / "garbage.csv").write_bytes(bytes(range(256)) * 9)
+    (tmp_path / "empty").mkdir()
     good = csv(tmp_path / "good.csv", {1024: 80.0}).read_text()
-    (tmp_path / "header.csv").write_text(good[: good.index("1024")])
-    (tmp_path / "cut.csv").write_text(good[:-20])
+    texts = {"empty.csv": "", "header.csv": good[: good.index("1024")], "cut.csv": good[:-20]}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "garbage.csv").write_bytes(bytes(range(256)) * 9)
     csv(tmp_path / "absurd.csv", {1024: 1e300})
     csv(tmp_path / "large.csv", {2**62: 80.0})
-    names = (
-        "none.csv",
-        "empty",
-        "empty.csv",
-        "garbage.csv",
-        "header.csv",
-        "cut.csv",
-        "absurd.csv",
-        "large.csv",
-    )
-    for path in (*(tmp_path / name for name in names), trace):
+    names = ("none.csv", "empty", *texts, "garbage.csv", "absurd.csv", "large.csv", trace.name)
+    for name in names:
         more = ("-o", tmp_path / "out.yaml") if command == "calibrate" else ()
-        answer = call("hardware", command, path, *P5, *more)
-        assert (answer.code, answer.out) == (3, ""), path
-        assert path.name in answer.err
+        answer = hardware(command, tmp_path / name, *more)
+        assert (answer.code, answer.out) == (3, ""), name
+        assert name in answer.err
         assert len(answer.err.splitlines()) <= 3
     assert not (tmp_path / "out.yaml").exists()
 
 
-def test_all_published_sweeps_of_a_machine(call: Callable[..., Any], test_data: Path) -> None:
+def test_all_published_sweeps_of_a_machine(call: Call, test_data: Path) -> None:
     """A folder: p5's sweep is priced, the misconfigured one stands out on its own machine."""
     folder = test_data / "nccl_tests"
     answer = call("hardware", "validate", *sorted(folder.glob("*gh200*.csv")), "--system", "alps-gh200")
@@ -579,12 +508,8 @@ def test_the_page_shows_what_its_commands_print(repository: Path, test_data: Pat
         else:
             printed = printed_by(block, tmp_path, here(tmp_path))
     assert (tmp_path / "docs" / "images" / "hardware-model.png").stat().st_size < 200_000
-    script = subprocess.run(
-        [sys.executable, repository / "scripts" / "hardware_errors.py", test_data / "nccl_tests"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, repository / "scripts" / "hardware_errors.py", test_data / "nccl_tests"]
+    script = subprocess.run(command, capture_output=True, text=True, check=True)
     name = r"<!-- scripts/hardware_errors\.py: "
     (shown,) = re.findall(rf"{name}begin -->\n(.*?)\n{name}end -->", page, re.DOTALL)
     assert shown.strip() == script.stdout.strip()

@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from helpers.command_line import Call, Told
 from helpers.machine_trace import product, write_trace
 
 
 @pytest.fixture(autouse=True)
-def nightly_runs(call: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def nightly_runs(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirteen nights of 3.00 to 3.01 ms, the last of 3.3 ms."""
     monkeypatch.setenv("CCLBENCH_STORE", str(tmp_path / "store"))
     for night, us in enumerate([1000.0, 1004.0] * 6 + [1100.0]):
@@ -23,9 +21,7 @@ def nightly_runs(call: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.M
         assert answer.code == 0
 
 
-def test_the_exit_code_tells_regressed_from_could_not_be_judged(
-    call: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_the_exit_code_tells_regressed_from_could_not_be_judged(call: Call, tmp_path: Path) -> None:
     assert call("history", "night-*").code == 0
     regressed = call("history", "night-*", "--fail-on", "time.step > +3%")
     assert (regressed.code, "1 of 1 checks failed" in regressed.err) == (1, True)
@@ -39,38 +35,32 @@ def test_the_exit_code_tells_regressed_from_could_not_be_judged(
     assert "time.step" in plot.read_text()
 
 
-def test_the_forms_agree(call: Callable[..., Any]) -> None:
-    document = json.loads(call("history", "--json").out)["histories"][0]
+def test_the_forms_agree(call: Call, told: Told, tmp_path: Path) -> None:
+    """A shard has no labels."""
+    document = told("history")["histories"][0]
     lines = call("history", "--format", "csv").out.splitlines()
     assert len(lines) == 1 + len(document["runs"]) == 14
     assert [line.split(",")[1] for line in lines[1:]] == [run["run"] for run in document["runs"]]
     table = call("history").out
     assert all(run["run"] in table for run in document["runs"])
     assert "noise between runs" in table
-
-
-def test_remove_keeps_the_newest(call: Callable[..., Any]) -> None:
-    answer = call("remove", "night-*", "--keep", "3", "--yes")
-    assert answer.code == 0
-    left = [run["run"] for run in json.loads(call("list", "runs", "--json").out)["rows"]]
-    assert [run[:8] for run in left] == ["night-12", "night-11", "night-10"]
-    assert call("remove", "other-*", "--yes").code == 2
-
-
-def test_a_shard_has_no_labels(call: Callable[..., Any], tmp_path: Path) -> None:
     answer = call("ingest", tmp_path / "night-00", "--shard", "1/2", "--label", "commit=a")
     assert (answer.code, "a shard has no labels" in answer.err) == (2, True)
     assert call("run", tmp_path / "night-00", "--label", "commit").code == 2
 
 
 def test_a_run_is_named_by_the_beginning_of_its_id_or_as_the_last(
-    call: Callable[..., Any], tmp_path: Path
+    call: Call, told: Told, tmp_path: Path
 ) -> None:
-    ids = [run["run"] for run in json.loads(call("list", "runs", "--json").out)["rows"]]
+    """Removal keeps the newest."""
+    ids = [run["run"] for run in told("list", "runs")["rows"]]
     third = next(run for run in ids if run.startswith("night-03"))
     for name, run in (("night-03", third), (ids[5][:-1], ids[5]), ("@last", ids[0])):
-        answer = call("metrics", name, "--json")
-        assert json.loads(answer.out)["run"]["id"] == run
+        assert told("metrics", name)["run"]["id"] == run
     several = call("metrics", "night-0")
     assert (several.code, "10 runs in" in several.err, "night-00" in several.err) == (2, True, True)
     assert call("metrics", "@last", "--store", tmp_path / "empty").code == 2
+    assert call("remove", "night-*", "--keep", "3", "--yes").code == 0
+    left = [run["run"][:8] for run in told("list", "runs")["rows"]]
+    assert left == ["night-12", "night-11", "night-10"]
+    assert call("remove", "other-*", "--yes").code == 2

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
+from helpers.command_line import Call, Told
 from helpers.synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
 from helpers.typed import figures
 
 from cclbench.analyzers.rows import with_caveat
 from cclbench.cli import cli
 
-Call = Callable[..., Any]
+from .conftest import words_of
+
 SAID = "process groups are inferred (R1): all 4 ranks run one sequence of 8 collectives in step"
 READING = (
     *("run", "ingest", "metrics", "sql", "sequences", "whatif", "compare", "report", "timeline", "open"),
@@ -47,27 +48,28 @@ def test_every_command_that_reads_traces_has_the_switch(path: str) -> None:
     assert option.default is True
 
 
-def test_a_page_says_what_groups_rest_on(call: Call, traces: Path) -> None:
-    first = " ".join(call("run", traces).out.split())
-    out = " ".join(call("metrics", traces).out.split())
+def test_a_page_says_what_groups_rest_on(call: Call, told: Told, traces: Path) -> None:
+    first, out = (words_of(call(command, traces).out) for command in ("run", "metrics"))
     for page in (first, out):
         assert "groups 0-3 inferred (R1): all 4 ranks run one sequence of 8 collectives in step" in page
     assert out.count(SAID) == 1, "one note for all metrics"
-    found = json.loads(call("diagnose", traces, "--json").out)["findings"]
-    resting = [one for one in found if one["name"] in ("uneven_ranks", "late_rank")]
+    resting = [
+        one for one in told("diagnose", traces)["findings"] if one["name"] in ("uneven_ranks", "late_rank")
+    ]
     assert resting
     assert all(one["because"].endswith(SAID) for one in resting)
-    quiet = " ".join(call("metrics", traces, "--no-inference").out.split())
+    quiet = words_of(call("metrics", traces, "--no-inference").out)
     assert "groups" not in quiet.split("Notes")[0]
     assert "32: its process group is unknown" in quiet
     assert "inferred" not in quiet
+    groups = told("sql", traces, 'SELECT "group", size, source FROM groups')
+    assert groups["rows"] == [{"group": "0-3", "size": 4, "source": "inferred"}]
 
 
 def test_a_condition_that_does_not_hold_is_named(call: Call, traces: Path, tmp_path: Path) -> None:
     for rank in range(3):
-        name = f"rank{rank}_trace.json"
-        (tmp_path / name).write_bytes((traces / name).read_bytes())
-    out = " ".join(call("ingest", tmp_path).out.split())
+        shutil.copy(traces / f"rank{rank}_trace.json", tmp_path)
+    out = words_of(call("ingest", tmp_path).out)
     assert "groups neither stated nor inferred: 3 of 4 ranks have a trace" in out
 
 
@@ -82,11 +84,6 @@ def test_a_run_with_inferred_groups_is_not_one_without(call: Call, traces: Path,
     assert call(command, traces, *more, "--no-inference").code == 0
 
 
-def test_the_table_of_groups_tells_the_source(call: Call, traces: Path) -> None:
-    told = json.loads(call("sql", traces, 'SELECT "group", size, source FROM groups', "--json").out)
-    assert told["rows"] == [{"group": "0-3", "size": 4, "source": "inferred"}]
-
-
 def test_metrics_that_rest_on_groups_say_what_is_not_noticed(call: Call) -> None:
     document = json.loads(call("explain", "comm.wait", "time.idle", "--json").out)
     wait, idle = document["metrics"]
@@ -96,22 +93,17 @@ def test_metrics_that_rest_on_groups_say_what_is_not_noticed(call: Call) -> None
     assert "limits" not in call("explain", "time.idle").out
 
 
-def row(
-    metric: str, value: float | None, reason: str | None = None, group: str | None = None
-) -> dict[str, Any]:
-    return {"metric": metric, "value": value, "reason": reason, "group": group}
-
-
 def test_rows_that_rest_on_groups_carry_the_caveat() -> None:
-    rows = [
-        row("comm.wait", 1.0, "left out: 2"),
-        row("comm.skew", 1.0),
-        row("comm.skew", None, "none"),
-        row("comm.count", 1.0),
-        row("comm.count", 1.0, group="0-3"),
-        row("time.idle", 1.0),
-    ]
-    given = figures(rows)
+    keys = ("metric", "value", "reason", "group")
+    rows = (
+        ("comm.wait", 1.0, "left out: 2", None),
+        ("comm.skew", 1.0, None, None),
+        ("comm.skew", None, "none", None),
+        ("comm.count", 1.0, None, None),
+        ("comm.count", 1.0, None, "0-3"),
+        ("time.idle", 1.0, None, None),
+    )
+    given = figures(dict(zip(keys, row, strict=True)) for row in rows)
     reasons = [one.reason for one in with_caveat(given, "inferred")]
     assert reasons == ["left out: 2; inferred", "inferred", "none", None, "inferred", None]
     assert with_caveat(given, None) == given

@@ -6,15 +6,13 @@ from __future__ import annotations
 import csv
 import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from formats.test_memory_snapshot import block, segment, snapshot
+from helpers.command_line import Call, Told
 from helpers.xplane_files import gpu_file
-
-Call = Callable[..., Any]
 
 
 @pytest.fixture
@@ -27,7 +25,8 @@ def taken(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_peak_and_whose_it_is(call: Call, taken: Path) -> None:
+def test_the_peak_and_whose_it_is(call: Call, taken: Path, tmp_path: Path) -> None:
+    """On the terminal, and in a report."""
     answer = call("memory", taken)
     assert (answer.code, answer.err) == (0, "")
     lines = [" ".join(line.split()) for line in answer.out.splitlines()]
@@ -41,12 +40,21 @@ def test_the_peak_and_whose_it_is(call: Call, taken: Path) -> None:
         "",
     ]
     assert lines[-1] == "- device 0: no history was recorded, only the state at the end"
+    page = tmp_path / "page.html"
+    assert call("report", taken, "-o", page).code == 0
+    text = page.read_text()
+    for words in (
+        *(f"<h3>Memory of rank 3, device 0 by {key}</h3>" for key in ("category", "call site")),
+        "peak 650 B, 0 B of the reserved bytes unused then",
+        "older than the recording\n150 B at the peak",
+    ):
+        assert words in text
 
 
-def test_as_json_and_as_rows(call: Call, taken: Path) -> None:
-    told = json.loads(call("memory", taken, "--json").out)
-    assert (told["schema"], len(told["devices"])) == ("memory.v1", 2)
-    recorded, unrecorded = told["devices"]
+def test_as_json_and_as_rows(call: Call, told: Told, taken: Path) -> None:
+    found = told("memory", taken)
+    assert (found["schema"], len(found["devices"])) == ("memory.v1", 2)
+    recorded, unrecorded = found["devices"]
     assert (unrecorded["peak_allocated"], unrecorded["end_allocated"], unrecorded["events"]) == (None, 512, 0)
     assert (recorded["peak_allocated"], recorded["peak_reserved"], recorded["events"]) == (650, 8192, 7)
     assert recorded["peak_time_ns"] == 2000
@@ -58,24 +66,14 @@ def test_as_json_and_as_rows(call: Call, taken: Path) -> None:
         together = [sum(sizes) for sizes in zip(*(layer["bytes"] for layer in layers), strict=True)]
         assert together == recorded["timeline"][grouping]["allocated"]
     assert list(recorded["owners"]) == ["category", "module", "call_site"]
-    assert recorded["owners"]["module"][0] == {
-        "module": "forward model.py:7",
-        "bytes": 500,
-        "share": 500 / 650,
-        "peak": 500,
-        "peak_event": 3,
-        "peak_time_ns": 2000,
-        "step_ends": None,
-        "end": 300,
-    }
-    assert sum(row["bytes"] for row in told["rows"]) == 650
-    assert sum(row["share"] for row in told["rows"]) == pytest.approx(1)
-    rows = list(csv.DictReader(call("memory", taken, "--format", "csv").out.splitlines()))
-    assert [(row["rank"], row["bytes"], row["older"]) for row in rows] == [
-        ("3", "300", "False"),
-        ("3", "200", "False"),
-        ("3", "150", "True"),
-    ]
+    own = {"module": "forward model.py:7", "bytes": 500, "share": 500 / 650, "peak": 500, "peak_event": 3}
+    first = own | {"peak_time_ns": 2000, "step_ends": None, "end": 300}
+    assert recorded["owners"]["module"][0] == first
+    assert sum(row["bytes"] for row in found["rows"]) == 650
+    assert sum(row["share"] for row in found["rows"]) == pytest.approx(1)
+    rows = csv.DictReader(call("memory", taken, "--format", "csv").out.splitlines())
+    told_rows = [(row["rank"], row["bytes"], row["older"]) for row in rows]
+    assert told_rows == [("3", "300", "False"), ("3", "200", "False"), ("3", "150", "True")]
 
 
 def test_more_call_sites_are_summed_up(call: Call, tmp_path: Path) -> None:
@@ -94,35 +92,19 @@ def test_more_call_sites_are_summed_up(call: Call, tmp_path: Path) -> None:
     assert "at the peak" not in call("memory", path, "-q").out
 
 
-@pytest.mark.parametrize(
-    ("suffix", "begin"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml version"), ("pdf", b"%PDF-")]
-)
-def test_a_picture(call: Call, taken: Path, tmp_path: Path, suffix: str, begin: bytes) -> None:
-    path = tmp_path / f"memory.{suffix}"
-    answer = call("memory", taken, "-q", "--plot", path)
-    assert (answer.code, answer.err) == (0, f"wrote {path}\n")
-    assert path.read_bytes().startswith(begin)
-
-
-def test_what_has_no_memory_says_what_to_record(call: Call, trace: Path, taken: Path, tmp_path: Path) -> None:
+def test_a_picture(call: Call, trace: Path, taken: Path, tmp_path: Path) -> None:
+    """What has no memory says what to record."""
+    for suffix, begin in (("png", b"\x89PNG\r\n"), ("svg", b"<?xml version"), ("pdf", b"%PDF-")):
+        path = tmp_path / f"memory.{suffix}"
+        answer = call("memory", taken, "-q", "--plot", path)
+        assert (answer.code, answer.err) == (0, f"wrote {path}\n")
+        assert path.read_bytes().startswith(begin)
     answer = call("memory", trace)
-    assert answer.code == 0
-    assert "record traces with profile_memory=True" in answer.out
+    assert (answer.code, "record traces with profile_memory=True" in answer.out) == (0, True)
     (taken / "rank3.pickle").unlink()
     answer = call("memory", taken, "--plot", tmp_path / "a.png")
-    assert answer.code == 2
-    assert "no history of allocations to plot" in answer.err
+    assert (answer.code, "no history of allocations to plot" in answer.err) == (2, True)
     assert call("memory", taken, "--ranks", 9).code == 2
-
-
-def test_a_report_has_the_memory(call: Call, taken: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    assert call("report", taken, "-o", page).code == 0
-    text = page.read_text()
-    assert "<h3>Memory of rank 3, device 0 by category</h3>" in text
-    assert "<h3>Memory of rank 3, device 0 by call site</h3>" in text
-    assert "peak 650 B, 0 B of the reserved bytes unused then" in text
-    assert "older than the recording\n150 B at the peak" in text
 
 
 def test_modelled_peaks(call: Call, repository: Path, taken: Path) -> None:
@@ -146,7 +128,10 @@ def test_modelled_peaks(call: Call, repository: Path, taken: Path) -> None:
     assert "the recording names no modules" in call("memory", taken, "--set", "checkpoint=Block").err
 
 
-def test_compiled_programs_are_apart_from_measured_memory(call: Call, repository: Path) -> None:
+def test_compiled_programs_are_apart_from_measured_memory(
+    call: Call, told: Told, repository: Path, tmp_path: Path
+) -> None:
+    """A profile without programs says so."""
     source = repository / "traces/tiny-jax-h100"
     lines = [" ".join(line.split()) for line in call("memory", source).out.splitlines()]
     assert "rank 0, device 0 4.67 GB 210 MB xplane" in lines
@@ -163,16 +148,12 @@ def test_compiled_programs_are_apart_from_measured_memory(call: Call, repository
         "- rank 0, device 0: the allocation that made the measured peak, 4.46 GB, has the",
         "size of jit_train_step's temporaries",
     ]
-    told = json.loads(call("memory", source, "--json").out)
-    assert [program["provenance"] for program in told["programs"]] == ["compiler"]
-    assert told["devices"][0]["peak_allocation"]["assigned"] == 4_456_759_568
-    assert told["rows"] == []
-
-
-def test_a_profile_without_programs_says_so(call: Call, tmp_path: Path) -> None:
+    found = told("memory", source)
+    assert [program["provenance"] for program in found["programs"]] == ["compiler"]
+    assert found["devices"][0]["peak_allocation"]["assigned"] == 4_456_759_568
+    assert found["rows"] == []
     (tmp_path / "rank0.xplane.pb").write_bytes(gpu_file())
-    answer = call("memory", tmp_path)
     words = "compiled programs: as compiled, not measured: unknown: the profile contains no compiled programs"
-    assert words in " ".join(answer.out.split())
-    (program,) = json.loads(call("memory", tmp_path, "--json").out)["programs"]
+    assert words in " ".join(call("memory", tmp_path / "rank0.xplane.pb").out.split())
+    (program,) = told("memory", tmp_path / "rank0.xplane.pb")["programs"]
     assert (program["bytes"], program["peak"]) == (None, None)

@@ -6,18 +6,15 @@ from __future__ import annotations
 import gzip
 import json
 import webbrowser
-from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from helpers.command_line import Call
 
 from cclbench.present.perfetto import serve
-
-Call = Callable[..., Any]
 
 
 def body_of(address: str) -> bytes:
@@ -69,32 +66,21 @@ def test_the_page_fetches_the_trace(call: Call, trace: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--ranks", "3"], 2, "has no rank 3; it has [0]"),
-        (["--steps", "7:"], 2, "there is nothing to show; its steps are 0, 1"),
-        (["--steps", "x"], 2, "'x' is not A:B"),
-        (["-o", "none/x.json"], 2, "none/x.json: there is no folder none; create it first"),
-        (["-o", "full.json"], 3, "full.json: No space left on device"),
-        (["-o", "x.html"], 2, "x.html: unsupported suffix for a trace; use .json or .json.gz"),
+        ("rank0.json -o x.json --ranks 3", 2, "has no rank 3; it has [0]"),
+        ("rank0.json -o x.json --steps 7:", 2, "there is nothing to show; its steps are 0, 1"),
+        ("rank0.json -o x.json --steps x", 2, "'x' is not A:B"),
+        ("rank0.json -o none/x.json", 2, "none/x.json: there is no folder none; create it first"),
+        ("rank0.json -o full.json", 3, "full.json: No space left on device"),
+        ("rank0.json -o x.html", 2, "x.html: unsupported suffix for a trace; use .json or .json.gz"),
+        ("./none", 3, "no such file or folder"),
     ],
 )
 def test_what_cannot_be_shown(
-    call: Call,
-    trace: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    code: int,
-    message: str,
+    call: Call, trace: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, code: int, message: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(trace.parent)
     Path("full.json").symlink_to("/dev/full")
-    answer = call("open", trace, *(["-o", "x.json"] if "-o" not in arguments else []), *arguments)
+    answer = call("open", *arguments.split())
     assert answer.code == code
     assert message in answer.err
     assert not Path("x.json").exists()
-
-
-def test_a_source_that_is_not_there(call: Call, tmp_path: Path) -> None:
-    answer = call("open", tmp_path / "none")
-    assert answer.code == 3
-    assert "no such file or folder" in answer.err

@@ -8,14 +8,13 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from helpers.command_line import Call, Told
 
-Call = Callable[..., Any]
 BF16 = ["c10::BFloat16", "c10::BFloat16"]
 
 
@@ -51,9 +50,8 @@ def trace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def document(call: Call, trace: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(call("ops", trace, "--json").out)
-    return found
+def document(told: Told, trace: Path) -> Any:
+    return told("ops", trace)
 
 
 def test_the_operators_and_what_they_cost(document: dict[str, Any]) -> None:
@@ -70,37 +68,44 @@ def test_the_operators_and_what_they_cost(document: dict[str, Any]) -> None:
     assert product["gap_s"] == pytest.approx(10e-6 - 2e9 / 312e12)
     assert (product["bound"], addition["bound"]) == ("compute", "memory")
     assert addition["roofline_s"] == pytest.approx(6000 / 2.039e12, rel=1e-3)
+    times = [product[name] for name in ("mean_s", "p50_s", "p90_s", "max_s")]
+    assert times == pytest.approx([10e-6] * 4)
+    assert (product["precision"], product["peak_flops_per_s"]) == ("bf16", 312e12)
+    assert [product[name] for name in ("batch", "m", "n", "k", "layout")] == [1, 1000, 1000, 1000, None]
+    assert [addition[name] for name in ("m", "layout", "assumes")] == [None] * 3
+    assert document["unmodelled_s"] == pytest.approx(15e-6)
+    (kernels,) = document["unmodelled"]
+    assert (kernels["kernel"], kernels["operator"], kernels["calls"]) == ("kernel_2", None, 1)
+    assert (kernels["time_s"], kernels["share"]) == (pytest.approx(15e-6), 0.5)
+
+
+SHAPES = {"aten::mm(bf16[1000,1000], bf16[1000,1000])", "aten::add(bf16[1000], bf16[1000])", "kernel_2"}
 
 
 @pytest.mark.parametrize(
     ("by", "keys"),
     [
-        (
-            "shape",
-            {"aten::mm(bf16[1000,1000], bf16[1000,1000])", "aten::add(bf16[1000], bf16[1000])", "kernel_2"},
-        ),
+        ("shape", SHAPES),
         ("kernel", {"kernel_0", "kernel_1", "kernel_2"}),
         ("phase", {"forward", "other"}),
         ("module", {"none"}),
         ("category", {"other"}),
     ],
 )
-def test_by_what_a_row_is(call: Call, trace: Path, by: str, keys: set[str]) -> None:
-    found = json.loads(call("ops", trace, "--by", by, "--json").out)
-    assert {row["key"] for row in found["rows"]} == keys
-    assert sum(row["time_s"] for row in found["rows"]) == pytest.approx(30e-6)
+def test_by_what_a_row_is(told: Told, trace: Path, by: str, keys: set[str]) -> None:
+    rows = told("ops", trace, "--by", by)["rows"]
+    assert {row["key"] for row in rows} == keys
+    assert sum(row["time_s"] for row in rows) == pytest.approx(30e-6)
 
 
-def test_the_first_rows_have_most_of_what_is_asked_for(call: Call, trace: Path) -> None:
-    found = json.loads(call("ops", trace, "--sort", "gap", "--top", "2", "--json").out)
-    assert [row["key"] for row in found["rows"]] == ["aten::add", "aten::mm"]
-    assert found["all_rows"] == 3
-
-
-def test_every_form_has_the_same_rows(call: Call, trace: Path, document: dict[str, Any]) -> None:
-    listed = list(csv.DictReader(io.StringIO(call("ops", trace, "--format", "csv").out)))
+def test_every_form_has_the_same_rows(call: Call, told: Told, trace: Path, document: dict[str, Any]) -> None:
+    """The first have most of what is asked for."""
+    listed = csv.DictReader(io.StringIO(call("ops", trace, "--format", "csv").out))
     assert [row["key"] for row in listed] == [row["key"] for row in document["rows"]]
     assert len(call("ops", trace, "--format", "md").out.splitlines()) == 2 + 3
+    found = told("ops", trace, "--sort", "gap", "--top", "2")
+    assert [row["key"] for row in found["rows"]] == ["aten::add", "aten::mm"]
+    assert found["all_rows"] == 3
 
 
 def test_a_workbook_is_for_a_file(call: Call, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,14 +119,23 @@ def test_a_workbook_is_for_a_file(call: Call, trace: Path, monkeypatch: pytest.M
 
 
 def test_the_table_fits_and_says_what_has_no_cost(call: Call, trace: Path) -> None:
-    shown = call("ops", trace).out
-    assert max(map(len, shown.splitlines())) <= 80
-    assert "linked to operators 50.0 %; of compute time 50.0 % has FLOPs and bytes" in shown
-    assert "- kernel_2: 15.0 µs, 50.0 %: no operator call is linked to it" in shown
-    assert "above the roofline 8.59 µs, 28.6 %; without a model 15.0 µs, 50.0 %" in shown
+    shown, verbose = call("ops", trace).out, call("ops", trace, "-v").out
+    assert max(map(len, [*shown.splitlines(), *verbose.splitlines()])) <= 80
+    for words in (
+        "linked to operators 50.0 %; of compute time 50.0 % has FLOPs and bytes",
+        "- kernel_2: 15.0 µs, 50.0 %: no operator call is linked to it",
+        "above the roofline 8.59 µs, 28.6 %; without a model 15.0 µs, 50.0 %",
+    ):
+        assert words in shown
+    assert any("kernel_2" in line and "no model" in line for line in shown.splitlines())
     # though it is the third row by time
     assert "largest gap: row 3, aten::add: 5.00 µs, 16.7 %" in call("ops", trace, "--top", "1").out
     assert "largest gap" not in call("ops", trace, "--by", "module", "--tree").out
+    lines = call("ops", trace, "--by", "module").out.splitlines()
+    assert any("none" in line and "~" in line for line in lines)
+    assert "~: a part has no model; rate, roofline and gap are of the rest" in lines
+    for heading in ("model", "p90", "M·N·K", "peak", "FLOP/s", "1000·1000·1000"):
+        assert heading in verbose
 
 
 @pytest.mark.parametrize("by", ["op", "shape", "module", "kernel", "op,shape,phase"])
@@ -136,21 +150,6 @@ def test_the_most_useful_columns_fit(
     first = ["calls", "time", "share", "achieved", "roofline", "gap"]
     assert head.split()[2:8] == first
     assert width == 80 or head.split()[8:13] == ["model", "mean", "p50", "p90", "max"]
-
-
-def test_verbose_has_all_columns_by_row(call: Call, trace: Path) -> None:
-    shown = call("ops", trace, "-v").out
-    assert max(map(len, shown.splitlines())) <= 80
-    for heading in ("model", "p90", "M·N·K", "peak", "FLOP/s"):
-        assert heading in shown
-    assert "1000·1000·1000" in shown
-
-
-def test_rows_without_a_model_and_partly_modelled_ones_are_told_apart(call: Call, trace: Path) -> None:
-    lines = call("ops", trace, "--by", "module").out.splitlines()
-    assert any("none" in line and "~" in line for line in lines)
-    assert "~: a part has no model; rate, roofline and gap are of the rest" in lines
-    assert any("kernel_2" in line and "no model" in line for line in call("ops", trace).out.splitlines())
 
 
 def test_filters_and_several_keys(call: Call, trace: Path) -> None:
@@ -185,50 +184,26 @@ def test_a_wrong_key(call: Call, trace: Path, words: tuple[str, ...], message: s
     assert message in answer.err
 
 
-def test_what_has_no_model_is_listed(document: dict[str, Any]) -> None:
-    assert document["unmodelled_s"] == pytest.approx(15e-6)
-    (kernels,) = document["unmodelled"]
-    assert (kernels["kernel"], kernels["operator"], kernels["calls"]) == ("kernel_2", None, 1)
-    assert (kernels["time_s"], kernels["share"]) == (pytest.approx(15e-6), 0.5)
-
-
-def test_a_row_has_times_per_call_and_what_its_figures_are_compared_with(document: dict[str, Any]) -> None:
-    _, product, addition = document["rows"]
-    times = [product[name] for name in ("mean_s", "p50_s", "p90_s", "max_s")]
-    assert times == pytest.approx([10e-6] * 4)
-    assert (product["precision"], product["peak_flops_per_s"]) == ("bf16", 312e12)
-    assert [product[name] for name in ("batch", "m", "n", "k", "layout")] == [1, 1000, 1000, 1000, None]
-    assert [addition[name] for name in ("m", "layout", "assumes")] == [None] * 3
-
-
-def test_a_run_without_work_says_so(call: Call, tmp_path: Path) -> None:
+def test_a_run_without_work_says_so(call: Call, trace: Path) -> None:
     host = [row for row in rows() if row["cat"] == "cuda_runtime"]
-    (tmp_path / "host.json").write_text(json.dumps({"traceEvents": host}))
-    answer = call("ops", tmp_path / "host.json")
-    assert answer.code == 2
-    assert "no operators: " in answer.err
+    trace.write_text(json.dumps({"traceEvents": host}))
+    answer = call("ops", trace)
+    assert (answer.code, "no operators: " in answer.err) == (2, True)
 
 
-def test_a_tree_by_several_keys(call: Call, trace: Path) -> None:
+def test_a_tree_by_several_keys(call: Call, told: Told, trace: Path) -> None:
     """Of 312 TFLOP/s in 10 µs the product computes 2 GFLOP, of 19.5 in 5 µs the addition 1,000."""
     arguments = ("--by", "phase,op", "--tree", "--sort", "wasted")
-    document = json.loads(call("ops", trace, *arguments, "--json").out)
-    listed = [(row["depth"], row["phase"], row["op"], row["own_s"]) for row in document["rows"]]
-    assert listed == [
-        (1, "forward", None, None),
-        (2, "forward", "aten::mm", None),
-        (2, "forward", "aten::add", None),
-        (1, "other", None, None),
-        (2, "other", "kernel_2", None),
-    ]
-    wasted = [row["wasted_flops"] for row in document["rows"]]
+    found = told("ops", trace, *arguments)["rows"]
+    listed = [(row["depth"], row["phase"], row["op"], row["own_s"]) for row in found]
+    forward = [(1, "forward", None, None), *((2, "forward", f"aten::{op}", None) for op in ("mm", "add"))]
+    assert listed == [*forward, (1, "other", None, None), (2, "other", "kernel_2", None)]
+    wasted = [row["wasted_flops"] for row in found]
     assert wasted[1:3] == [pytest.approx(1.12e9), pytest.approx(97.5e6 - 1000)]
     assert (wasted[0], wasted[3:]) == (pytest.approx(sum(wasted[1:3])), [None, None])
-    assert document["rows"][1]["peak_share"] == pytest.approx(2 / 3.12)
+    assert found[1]["peak_share"] == pytest.approx(2 / 3.12)
     lines = call("ops", trace, *arguments).out.splitlines()
-    assert [line.split()[1] for line in lines if line.lstrip().startswith(("1 ", "2 "))] == [
-        "forward",
-        "aten::mm",
-    ]
+    numbered = [line.split()[1] for line in lines if line.lstrip().startswith(("1 ", "2 "))]
+    assert numbered == ["forward", "aten::mm"]
     assert any(line.startswith("  2   aten::mm") for line in lines)
     assert "wasted: FLOPs that the peak allows" in call("ops", trace, *arguments, "-v").out

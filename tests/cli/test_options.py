@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from helpers.command_line import Call
 
 from cclbench import api
 from cclbench.cli import options
@@ -16,44 +16,29 @@ from cclbench.cli.options import RankList, Size, StepRange
 from cclbench.engine import Serial
 from cclbench.engine.processes import Processes
 
+ACCEPTED = {
+    StepRange: {"2:5": (2, 5), "3:": (3, None), ":10": (None, 10), ":": (None, None)},
+    RankList: {"0": [0], "0,2,4-7": [0, 2, 4, 5, 6, 7], "5,1-2, 1": [1, 2, 5]},
+    Size: {"1GB": 10**9, "50 MB": 5 * 10**7, "1.5GiB": 3 << 29, "64KiB": 1 << 16},
+}
 
-@pytest.mark.parametrize(
-    ("text", "steps"), [("2:5", (2, 5)), ("3:", (3, None)), (":10", (None, 10)), (":", (None, None))]
-)
-def test_step_ranges(text: str, steps: tuple[int | None, int | None]) -> None:
-    assert StepRange.convert(text, None, None) == steps
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind in ACCEPTED for text in ACCEPTED[kind]])
+def test_what_a_text_is(kind: Any, text: str) -> None:
+    assert kind.convert(text, None, None) == ACCEPTED[kind][text]
 
 
-@pytest.mark.parametrize("text", ["", "3", "5:2", "-1:3", "1:2:3", "a:b", "1:99999999999"])
-def test_what_is_no_step_range(text: str) -> None:
+REFUSED = {
+    StepRange: ["", "3", "5:2", "-1:3", "1:2:3", "a:b", "1:99999999999"],
+    RankList: ["", ",", "a", "3-1", "-1", "0-9999999999", "1-2-3"],
+    Size: ["", "1", "GB", "1 furlong", "0 GB", "-1 GB"],
+}
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind in REFUSED for text in REFUSED[kind]])
+def test_what_a_text_is_not(kind: Any, text: str) -> None:
     with pytest.raises(click.BadParameter):
-        StepRange.convert(text, None, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "ranks"), [("0", [0]), ("0,2,4-7", [0, 2, 4, 5, 6, 7]), ("5,1-2, 1", [1, 2, 5])]
-)
-def test_rank_lists(text: str, ranks: list[int]) -> None:
-    assert RankList.convert(text, None, None) == ranks
-
-
-@pytest.mark.parametrize("text", ["", ",", "a", "3-1", "-1", "0-9999999999", "1-2-3"])
-def test_what_is_no_rank_list(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        RankList.convert(text, None, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("1GB", 10**9), ("50 MB", 5 * 10**7), ("1.5GiB", 3 << 29), ("64KiB", 1 << 16)]
-)
-def test_sizes(text: str, size: int) -> None:
-    assert Size.convert(text, None, None) == size
-
-
-@pytest.mark.parametrize("text", ["", "1", "GB", "1 furlong", "0 GB", "-1 GB"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        Size.convert(text, None, None)
+        kind.convert(text, None, None)
 
 
 @pytest.fixture
@@ -69,7 +54,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> dict[str, Any]:
     return seen
 
 
-def test_options_reach_the_api(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: Path) -> None:
+def test_options_reach_the_api(call: Call, recorded: dict[str, Any], tmp_path: Path) -> None:
+    """And their defaults; the store's is from $CCLBENCH_STORE."""
     words = "--metric time.* --metric mfu --window trace --steps 2:5 --ranks 0,4-5 --jobs 3 --allow-truncated"
     words += " --step-annotation ^it --no-inference --store"
     answer = call("run", "traces/tiny", *words.split(), tmp_path / "s")
@@ -77,36 +63,20 @@ def test_options_reach_the_api(call: Callable[..., Any], recorded: dict[str, Any
     engine = recorded.pop("engine")
     assert isinstance(engine, Processes)
     assert engine.workers == 3
-    assert recorded == {
-        "source": "traces/tiny",
-        "metrics": ("time.*", "mfu"),
-        "window": "trace",
-        "steps": (2, 5),
-        "ranks": [0, 4, 5],
-        "model": True,
-        "labels": {},
-        "allow_truncated": True,
-        "step_annotation": "^it",
-        "inference": False,
-        "store": tmp_path / "s",
-        "progress": None,
-    }
-
-
-def test_defaults(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: Path) -> None:
+    common = {"source": "traces/tiny", "model": True, "labels": {}, "progress": None}
+    given = {"metrics": ("time.*", "mfu"), "window": "trace", "steps": (2, 5), "ranks": [0, 4, 5]}
+    given |= {"allow_truncated": True, "step_annotation": "^it", "inference": False, "store": tmp_path / "s"}
+    assert recorded == common | given
     assert call("run", "traces/tiny").code == 0
-    assert recorded["metrics"] == ("*",)
-    assert recorded["window"] == "steps"
-    assert recorded["store"] == tmp_path / "store", "from $CCLBENCH_STORE"
-    assert isinstance(recorded["engine"], Serial | Processes)
-    assert recorded["steps"] is recorded["ranks"] is recorded["step_annotation"] is None
-    assert recorded["allow_truncated"] is False
-    assert recorded["inference"] is True
+    assert isinstance(recorded.pop("engine"), Serial | Processes)
+    defaults = {"metrics": ("*",), "window": "steps", "steps": None, "ranks": None, "allow_truncated": False}
+    defaults |= {"step_annotation": None, "inference": True, "store": tmp_path / "store"}
+    assert recorded == common | defaults
 
 
 @pytest.mark.parametrize("command", ["run", "metrics"])
 def test_models_can_be_switched_off(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fake_run: Any, command: str
+    call: Call, monkeypatch: pytest.MonkeyPatch, fake_run: Any, command: str
 ) -> None:
     seen: list[bool] = []
 

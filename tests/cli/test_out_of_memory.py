@@ -77,13 +77,11 @@ def test_it_is_told_as_what_it_is(name: str, capfd: pytest.CaptureFixture[str]) 
     ],
 )
 def test_nothing_else_is(error: Exception) -> None:
+    """What is told on purpose stays."""
     assert not is_out_of_memory(error)
-
-
-def test_what_is_told_on_purpose_stays() -> None:
-    error = CheckFailed("regression")
-    error.__context__ = MemoryError()
-    assert report_error(error, Session()) == 1
+    failed = CheckFailed("regression")
+    failed.__context__ = MemoryError()
+    assert report_error(failed, Session()) == 1
 
 
 def test_a_table_that_memory_does_not_suffice_for_is_not_damaged() -> None:

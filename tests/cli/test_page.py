@@ -16,6 +16,8 @@ from cclbench.present.run_summary import summarise_run
 from cclbench.present.terminal import run as answer
 from cclbench.record.results import Results
 
+from .conftest import words_of
+
 Row = dict[str, Any]
 
 
@@ -41,36 +43,47 @@ def shown(manifest: dict[str, Any], rows: list[Row]) -> str:
     return text_of(page(manifest, rows, "steps"))
 
 
-def test_the_page_fits_80_columns(manifest: dict[str, Any], rows: list[Row]) -> None:
+LINES = """\
+run      tiny-0123abcd  traces/tiny
+card     none: metrics that need one name the missing field
+ranks    0-1; 2 of 4 ranks have a trace
+steps    3 (steps 3-5), as the device ran them; left out on 2 ranks: cut by the
+device   NVIDIA H100 80GB HBM3
+traces   PyTorch Profiler 2.13.0
+library  nccl 2.27.3
+matched  36 of 42 parts of collectives across ranks; 2: its peer is unknown; 4:
+         no other rank's trace has it; 1 of 18 collectives lack a rank
+clocks   corrected on rank 1, offset up to 250 µs, drift up to 20.2 ppm;
+         residual up to 901 ns
+kernels  1.2 % of their time is unclassified: my_kernel<float>[1]
+note     rank 1: kernels without a launch: 3
+Time: where a step goes                    run  min .. max over ranks
+  time.step                             100 ms  50.0 ms .. 100 ms
+    p50 90.0 ms, cv 7.0 %
+  time.exposed_comm                    15.0 ms  10.0 ms .. 20.0 ms
+  comm.volume                          7.00 GB
+    all_gather                         4.00 GB
+  memory.hbm_utilization               ~50.0 %  40.0 % .. 60.0 %       modelled
+    ... 4 more: -v or --json
+- throughput.tokens, compute.mfu: the run has no workload card
+- serving.ttft: a kernel trace alone cannot give it
+- compute.achieved_flops: more than the peak
+- memory.hbm_utilization: from op shapes
+"""
+
+
+def test_what_is_found_and_metrics_by_topic(manifest: dict[str, Any], rows: list[Row], shown: str) -> None:
+    assert [line for line in LINES.splitlines() if line not in shown.splitlines()] == []
+    assert shown.count("compute.achieved_flops") == 1, "a failed metric has no number"
+    failed = shown[shown.index("\nFailed") : shown.index("\nNotes")]
+    assert "compute.achieved_flops" in failed
     for verbosity in (-1, 0, 1):
-        lines = text_of(page(manifest, rows, "steps", verbosity=verbosity)).splitlines()
-        assert max(map(len, lines)) <= 80
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "run      tiny-0123abcd  traces/tiny",
-        "card     none: metrics that need one name the missing field",
-        "ranks    0-1; 2 of 4 ranks have a trace",
-        "steps    3 (steps 3-5), as the device ran them; left out on 2 ranks: cut by the",
-        "device   NVIDIA H100 80GB HBM3",
-        "traces   PyTorch Profiler 2.13.0",
-        "library  nccl 2.27.3",
-        "matched  36 of 42 parts of collectives across ranks; 2: its peer is unknown; 4:",
-        "         no other rank's trace has it; 1 of 18 collectives lack a rank",
-        "clocks   corrected on rank 1, offset up to 250 µs, drift up to 20.2 ppm;",
-        "         residual up to 901 ns",
-        "kernels  1.2 % of their time is unclassified: my_kernel<float>[1]",
-        "note     rank 1: kernels without a launch: 3",
-    ],
-)
-def test_findings(shown: str, line: str) -> None:
-    assert line in shown.splitlines()
+        text = text_of(page(manifest, rows, "steps", verbosity=verbosity))
+        assert max(map(len, text.splitlines())) <= 80
 
 
 def test_findings_of_a_cpu_a_card_and_a_cut_file(
-    manifest: dict[str, Any], entry: Callable[..., dict[str, Any]], rows: list[Row]
+    manifest: dict[str, Any], entry: Any, rows: list[Row]
 ) -> None:
     cut = {
         "file": "traces/tiny/rank0.json",
@@ -78,62 +91,54 @@ def test_findings_of_a_cpu_a_card_and_a_cut_file(
         "reason": "the file ends early",
         "horizon_ns": 5,
     }
-    facts = {"works_on": "host", "backend": "gloo"}
     steps = {"found": 2, "closed": 2, "source": "annotation", "left_out": {}}
-    none = {"share": None, "names": []}
-    manifest["ranks"] = [entry(0, truncated=cut, facts=facts, steps=steps, unclassified=none, notes=["odd"])]
+    own = {"facts": {"works_on": "host", "backend": "gloo"}, "unclassified": {"share": None, "names": []}}
+    manifest["ranks"] = [entry(0, truncated=cut, steps=steps, notes=["odd"], **own)]
     manifest["ranks"][0]["collectives"]["libraries"] = {"gloo": 3}
     manifest["card"] = {"id": "tiny", "path": "workload_cards/tiny.yaml", "description": None}
     lines = text_of(page(manifest, rows, "steps")).splitlines()
-    assert "card     tiny  workload_cards/tiny.yaml" in lines
-    assert "device   CPU" in lines
-    assert "library  gloo" in lines
-    assert "steps    3 of 2 (steps 3-5), as annotated on the host" in lines
-    assert "cut      rank0.json: the file ends early at byte 1,234,567; later data is lost" in lines
-    assert "note     odd" in lines
+    for line in (
+        "card     tiny  workload_cards/tiny.yaml",
+        "device   CPU",
+        "library  gloo",
+        "steps    3 of 2 (steps 3-5), as annotated on the host",
+        "cut      rank0.json: the file ends early at byte 1,234,567; later data is lost",
+        "note     odd",
+    ):
+        assert line in lines
     assert not [line for line in lines if line.startswith("kernels")]
 
 
 def test_one_rank_alone_cannot_tell_waiting_from_transfer(
-    manifest: dict[str, Any], entry: Callable[..., dict[str, Any]], rows: list[Row]
+    manifest: dict[str, Any], entry: Any, rows: list[Row]
 ) -> None:
+    """Where there is nothing to match, nothing is said of it."""
+    clocks = manifest["clocks"]["ranks"][:1]
     manifest["ranks"] = [entry(0)]
     manifest["clocks"] = {"reference_ns": 0, "ranks": []}
     manifest["matching"] |= {"matched": 0, "instances": 0, "complete": 0, "partial": 0, "rows": 21}
     manifest["matching"]["unmatched"] = {"no other rank's trace has it": 21}
-    text = " ".join(text_of(page(manifest, rows, "steps")).split())
-    assert (
-        "matched 0 of 21 parts of collectives across ranks; 21: no other rank's trace has it; "
-        "waiting and transfer cannot be separated"
-    ) in text
+    text = words_of(text_of(page(manifest, rows, "steps")))
+    said = "matched 0 of 21 parts of collectives across ranks; 21: no other rank's trace has it; "
+    assert f"{said}waiting and transfer cannot be separated" in text
     assert "clocks" not in text
-
-
-def test_nothing_to_match_nothing_said(manifest: dict[str, Any], rows: list[Row]) -> None:
     manifest["matching"] |= {"rows": 0, "matched": 0, "unmatched": {}}
-    manifest["clocks"]["ranks"] = manifest["clocks"]["ranks"][:1]
+    manifest["clocks"]["ranks"] = clocks
     lines = text_of(page(manifest, rows, "steps")).splitlines()
     assert not [line for line in lines if line.startswith("matched")]
     assert "clocks   not corrected, none exceeds its uncertainty; residual up to 900 ns" in lines
 
 
-def test_the_split_of_exposed_communication_follows_it(
+def test_quiet_prints_the_table_alone_with_the_split_of_exposed_communication_behind_it(
     manifest: dict[str, Any], rows: list[Row], row: Callable[..., Row]
 ) -> None:
     split = [row(f"time.exposed_{part}", 0.005) for part in ("unmatched", "transfer", "wait")]
-    lines = text_of(page(manifest, [*rows, *split], "steps", verbosity=-1)).splitlines()
-    names = [line.split()[0] for line in lines if line.startswith("  time.")]
-    assert names == [
-        "time.step",
-        "time.compute_only",
-        "time.overlapped",
-        "time.exposed_comm",
-        "time.exposed_wait",
-        "time.exposed_transfer",
-        "time.exposed_unmatched",
-        "time.exposed_copy",
-        "time.idle",
-    ]
+    quiet = text_of(page(manifest, [*rows, *split], "steps", verbosity=-1))
+    assert quiet.startswith("Time: where a step goes")
+    assert "Not applicable" not in quiet
+    names = [line.split()[0] for line in quiet.splitlines() if line.startswith("  time.")]
+    own = "step compute_only overlapped exposed_comm exposed_wait exposed_transfer exposed_unmatched"
+    assert names == [f"time.{name}" for name in (*own.split(), "exposed_copy", "idle")]
 
 
 def test_a_fall_back_to_the_whole_trace_is_said(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
@@ -151,11 +156,8 @@ def test_bars_are_in_proportion_and_legible_without_colour(rows: list[Row]) -> N
     assert rank1.split()[-7:] == ["50.0", "ms", "50", "10", "20", "0", "20"]
     assert header.split() == ["step", "#", "%", "=", "-", ".", "%"]
     assert legend == "# compute only   % overlapped   = exposed comm.   - exposed copy   . idle"
-
-
-def test_the_glyphs_of_the_five_parts_differ(rows: list[Row]) -> None:
-    legend = list(chart(rows, unicode=True))[-1].plain
-    assert len({word[0] for word in legend.split("   ")}) == 5
+    glyphs = list(chart(rows, unicode=True))[-1].plain.split("   ")
+    assert len({word[0] for word in glyphs}) == 5
 
 
 def parts_of(row: Callable[..., Row], rank: int, seconds: float) -> list[Row]:
@@ -171,31 +173,7 @@ def test_of_many_ranks_the_slowest_and_fastest_are_shown(row: Callable[..., Row]
     assert "24 ranks between the longest and the shortest window not shown (-v: all)" in lines
     every = [line.plain for line in chart(rows, unicode=True, every_rank=True)]
     assert len([line for line in every if line.startswith("rank ")]) == 40
-
-
-def test_no_partition_no_chart(row: Callable[..., Row]) -> None:
     assert list(chart([row("time.idle", 1.0, rank=0), row("time.step", 2.0)], unicode=True)) == []
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "Time: where a step goes                    run  min .. max over ranks",
-        "  time.step                             100 ms  50.0 ms .. 100 ms",
-        "    p50 90.0 ms, cv 7.0 %",
-        "  time.exposed_comm                    15.0 ms  10.0 ms .. 20.0 ms",
-        "  comm.volume                          7.00 GB",
-        "    all_gather                         4.00 GB",
-        "  memory.hbm_utilization               ~50.0 %  40.0 % .. 60.0 %       modelled",
-        "    ... 4 more: -v or --json",
-        "- throughput.tokens, compute.mfu: the run has no workload card",
-        "- serving.ttft: a kernel trace alone cannot give it",
-        "- compute.achieved_flops: more than the peak",
-        "- memory.hbm_utilization: from op shapes",
-    ],
-)
-def test_metrics_by_topic(shown: str, line: str) -> None:
-    assert line in shown.splitlines()
 
 
 def test_the_largest_parts_come_first_and_finer_ones_only_when_asked(
@@ -210,62 +188,43 @@ def test_the_largest_parts_come_first_and_finer_ones_only_when_asked(
     assert "rank 0   rank0.json.gz (2.50 MB, kineto): 1,000 kernel, 12 copy, 20,000 op;" in verbose
 
 
-def test_a_failed_metric_has_no_number(shown: str) -> None:
-    failed = shown[shown.index("\nFailed") : shown.index("\nNotes")]
-    assert "compute.achieved_flops" in failed
-    assert shown.count("compute.achieved_flops") == 1
-
-
-def test_quiet_prints_the_table_alone(manifest: dict[str, Any], rows: list[Row]) -> None:
-    quiet = text_of(page(manifest, rows, "steps", verbosity=-1))
-    assert quiet.startswith("Time: where a step goes")
-    assert "Not applicable" not in quiet
-
-
-def test_long_names_are_shortened_in_the_middle(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
-    name = (
-        "void cutlass::Kernel<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_tn_align8>(Params)"
-    )
-    rows = [row("compute.dominant_kernel", 0.5, "1", category=name)]
-    line = next(x for x in text_of(page(manifest, rows, "steps")).splitlines() if "50.0 %" in x)
+def test_names_are_shortened_in_the_middle_and_are_no_markup(
+    manifest: dict[str, Any], row: Callable[..., Row]
+) -> None:
+    """Nor do they steer the terminal."""
+    kernel = "cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_tn_align8"
+    manifest["notes"] = ["from \x1b[31mred\x07"]
+    rows = [
+        row("compute.dominant_kernel", 0.5, "1", category=f"void cutlass::Kernel<{kernel}>(Params)"),
+        row("compute.category_share", 0.4, "1", category="[red]k[/red][/]"),
+        row("compute.category_share", 0.3, "1", category="\x1b]0;title\x07", reason="\x9b31m"),
+    ]
+    text = text_of(page(manifest, rows, "steps"))
+    (line,) = (line for line in text.splitlines() if "50.0 %" in line)
     assert line.startswith("    void cutlass...align8>(Params) ")
     assert line.index("50.0 %") < 60
-
-
-def test_names_are_not_markup(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
-    rows = [row("compute.category_share", 0.5, "1", category="[red]k[/red][/]")]
-    assert "[red]k[/red][/]" in text_of(page(manifest, rows, "steps"))
-
-
-def test_names_do_not_steer_the_terminal(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
-    manifest["notes"] = ["from \x1b[31mred\x07"]
-    rows = [row("compute.category_share", 0.5, "1", category="\x1b]0;title\x07", reason="\x9b31m")]
-    text = text_of(page(manifest, rows, "steps"))
+    assert "[red]k[/red][/]" in text
     assert not [c for c in text if not c.isprintable() and c != "\n"]
     assert "from \\x1b[31mred" in text
 
 
-def test_summary_names_what_entered_the_figures(manifest: dict[str, Any], rows: list[Row]) -> None:
-    found = summarise_run(record(manifest), Results.from_rows(figures(rows)).scope, "steps")
+def test_summary_names_what_entered_the_figures(
+    manifest: dict[str, Any], entry: Any, rows: list[Row]
+) -> None:
+    """What ranks say alike but for its numbers is one note."""
+    scope = Results.from_rows(figures(rows)).scope
+    found = summarise_run(record(manifest), scope, "steps")
     assert (found.ranks, found.ranks_found, found.world_size) == ([0, 1], [0, 1], 4)
-    assert found.steps == [3, 4, 5]
-    assert (found.window, found.windows) == ("steps", ["steps"])
-    assert found.accelerators == ["NVIDIA H100 80GB HBM3"]
-    assert found.libraries == ["nccl 2.27.3"]
+    assert (found.steps, found.window, found.windows) == ([3, 4, 5], "steps", ["steps"])
+    assert (found.accelerators, found.libraries) == (["NVIDIA H100 80GB HBM3"], ["nccl 2.27.3"])
     assert found.unclassified_share == 0.012
     assert found.notes == ["rank 1: kernels without a launch: 3"]
-
-
-def test_what_ranks_say_alike_but_for_its_numbers_is_one_note(
-    manifest: dict[str, Any], entry: Callable[..., dict[str, Any]], rows: list[Row]
-) -> None:
     manifest["ranks"] = [
         entry(0, notes=["stream 7 lost 1,200 of 5,000 rows", "odd"]),
         entry(1, notes=["stream 7 lost 900 of 5,000 rows", "stream 13 lost 8 of 5,000 rows", "sm_90 only"]),
         entry(2, notes=["odd", "sm_80 only"]),
     ]
-    found = summarise_run(record(manifest), Results.from_rows(figures(rows)).scope, "steps")
-    assert found.notes == [
+    assert summarise_run(record(manifest), scope, "steps").notes == [
         "rank 0-1: stream 7 to 13 lost 8 to 1,200 of 5,000 rows",
         "rank 0, 2: odd",
         "rank 1: sm_90 only",
@@ -277,37 +236,23 @@ def first_screen(manifest: dict[str, Any], rows: list[Row], *causes: Finding) ->
     return text_of(answer.first_screen(record(manifest), Results.from_rows(figures(rows)), "steps", causes))
 
 
+ABOUT = {"confidence": "high", "because": "it is recorded", "claim": "It waits.", "lost_s": 0.01}
+ITEM = {"name": "aten::item", "kind": "op", "rank": 0, "count": 8, "total_s": 0.01, "longest_s": 0.001}
+CULPRIT = Culprit(**ITEM, share=0.5, steps=1, of_steps=1)  # type: ignore[arg-type]
+GAIN: Any = {"gain_s": (0.02, 0.03), "gain_share": 0.3, "culprit": CULPRIT, **ABOUT}
+
+
 def test_the_first_line_says_how_long_a_step_takes_and_what_holds_it(
     manifest: dict[str, Any], rows: list[Row]
 ) -> None:
-    culprit = Culprit(
-        name="aten::item",
-        kind="op",
-        rank=0,
-        count=8,
-        total_s=0.01,
-        longest_s=0.001,
-        share=0.5,
-        steps=1,
-        of_steps=1,
-    )
-    about: dict[str, Any] = {
-        "confidence": "high",
-        "because": "it is recorded",
-        "claim": "It waits.",
-        "lost_s": 0.01,
-    }
-    gain = Finding(name="host_bound", gain_s=(0.02, 0.03), gain_share=0.3, culprit=culprit, **about)
-    first = " ".join(first_screen(manifest, rows, gain).split("run  ")[0].split())
-    assert first == (
-        "A step takes 100 ms; up to 30.0 % of it to gain."
-        " The host is too slow for the device (8 × aten::item)."
-    )
-    unknown = Finding(name="device_stalls", no_gain="it is unknown", **about)
-    stalls = " ".join(first_screen(manifest, rows, unknown, gain).split("run  ")[0].split())
+    gain = Finding(name="host_bound", **GAIN)
+    first = words_of(first_screen(manifest, rows, gain).split("run  ")[0])
+    said = "A step takes 100 ms; up to 30.0 % of it to gain."
+    assert first == f"{said} The host is too slow for the device (8 × aten::item)."
+    unknown = Finding(name="device_stalls", no_gain="it is unknown", **ABOUT)  # type: ignore[arg-type]
+    stalls = words_of(first_screen(manifest, rows, unknown, gain).split("run  ")[0])
     assert stalls.startswith("A step takes 100 ms; 10.0 ms of it, gain unknown. The device is idle although")
-    capture = [row | {"window": "trace"} for row in rows]
-    screen = first_screen(manifest, capture)
+    screen = first_screen(manifest, [row | {"window": "trace"} for row in rows])
     assert screen.startswith("The capture takes 100 ms.\n")
     assert "\ncapture                          100 ms" in screen
 
@@ -315,17 +260,12 @@ def test_the_first_line_says_how_long_a_step_takes_and_what_holds_it(
 def test_a_run_without_communication_shows_its_longest_kernels(
     manifest: dict[str, Any], row: Callable[..., Row]
 ) -> None:
-    names = ["void at::native::reduce<float>(int)", "gemm", "softmax"]
-    kernels = [
-        row("compute.dominant_kernel", 0.5 - 0.1 * n, "1", category=name) for n, name in enumerate(names)
-    ]
-    few = [
-        row("comm.volume", 0.0, "B"),
-        row("memory.hbm_utilization", 0.0004, "1"),
-        row("overlap.ratio", 0.0, "1"),
-    ]
-    roof = row("compute.roofline_efficiency", 0.4, "1") | {"coverage": 0.5, "coverage_time": 0.75}
-    screen = first_screen(manifest, [row("time.step", 0.1), *few, *kernels, roof])
+    shares = {"void at::native::reduce<float>(int)": 0.5, "gemm": 0.4, "softmax": 0.3}
+    kernels = [row("compute.dominant_kernel", share, "1", category=name) for name, share in shares.items()]
+    few = [row("memory.hbm_utilization", 0.0004, "1"), row("overlap.ratio", 0.0, "1")]
+    roof = row("compute.roofline_efficiency", 0.4, "1", coverage=0.5, coverage_time=0.75)
+    found = [row("time.step", 0.1), row("comm.volume", 0.0, "B"), *few, *kernels, roof]
+    screen = first_screen(manifest, found)
     assert "of all kernels' time (FLOPs and bytes known for 75.0 %)" in screen
     listed = [line.split() for line in screen.splitlines() if line.startswith("  ") and "0 %" in line]
     assert listed == [["50.0", "%", "reduce<float>"], ["40.0", "%", "gemm"], ["30.0", "%", "softmax"]]
@@ -335,16 +275,13 @@ def test_a_run_without_communication_shows_its_longest_kernels(
 
 
 def test_notes_are_whole_and_those_on_missing_figures_come_first(
-    manifest: dict[str, Any], entry: Callable[..., dict[str, Any]], rows: list[Row]
+    manifest: dict[str, Any], entry: Any, rows: list[Row]
 ) -> None:
-    notes = [
-        "kernels have their own colours in this trace, which is of no importance to any figure at all",
-        "7 rows lost",
-    ]
-    manifest["ranks"] = [entry(0, notes=notes)]
+    long = "kernels have their own colours in this trace, which is of no importance to any figure at all"
+    manifest["ranks"] = [entry(0, notes=[long, "7 rows lost"])]
     manifest["notes"] = ["traces of 1 of 4 ranks: the others are missing, not assumed"]
-    words = " ".join(first_screen(manifest, rows).split())
-    assert f"note {notes[1]} note {notes[0]}" in words
+    words = words_of(first_screen(manifest, rows))
+    assert f"note 7 rows lost note {long}" in words
     assert "not assumed" not in words
 
 

@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from formats.test_serving import SGLANG, VLLM
+from helpers.command_line import Call
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from cclbench.comparison.serving_points import ServingPoint, ServingPoints, collected_points, non_dominated
+from cclbench.present.charts.pareto import draw_points
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=25))
@@ -34,19 +35,28 @@ def point(
     return ServingPoint("run", f"{rate}", workload, rate, per_device, {"ttft p99": ttft}, load)
 
 
-def test_each_workload_has_its_own_front() -> None:
+def test_what_has_a_front_of_its_own_and_what_limits_it() -> None:
+    """Workloads; accelerators that one does not state; requests of other lengths."""
     found = collected_points([[point(10, 1), point(20, 2), point(15, 3)], [point(5, 9, "other")]])
     assert found.fronts == {"ttft p99": (0, 1, 3)}
     assert found.notes == ["2 workloads, each with its own best points: m; other"]
-
-
-def test_a_point_of_unknown_accelerators_makes_throughput_in_all() -> None:
-    """Per device the first would be better; in all it is not."""
+    # per device the first would be better; in all it is not
     found = ServingPoints((point(10, 1, devices=1), point(20, 1, devices=8)))
     assert found.fronts["ttft p99"] == (0,)
     found = ServingPoints((*found.points, point(15, 5, devices=None)))
     assert (found.is_per_device, found.fronts["ttft p99"]) == (False, (1,))
     assert found.notes[0].startswith("throughput is in all, not per accelerator: 1 of 3 points")
+
+
+@pytest.mark.parametrize(("latencies", "scale"), [((1.0, 1.5), "linear"), ((1.0, 20.0), "log")])
+def test_marks_lie_within_axes_that_have_ticks(latencies: tuple[float, float], scale: str) -> None:
+    axes = Figure().subplots()
+    draw_points(axes, ServingPoints(tuple(point(175, seconds) for seconds in latencies)), "ttft p99")
+    low, high = axes.get_xlim()
+    assert axes.get_xscale() == scale
+    assert low < min(latencies) < max(latencies) < high
+    assert len([place for place in axes.get_xticks() if low <= place <= high]) >= 2
+    assert axes.get_ylim() == (0, pytest.approx(1.12 * 87.5))  # per device, of two
 
 
 def test_requests_of_other_lengths_are_unequal_work() -> None:
@@ -70,7 +80,8 @@ def sweep(tmp_path: Path) -> Path:
     return results(tmp_path / "sweep", (1, 10, 100), (8, 40, 200), (64, 30, 900))
 
 
-def test_the_command_marks_the_best(call: Callable[..., Any], sweep: Path, tmp_path: Path) -> None:
+def test_the_command_marks_the_best(call: Call, sweep: Path, tmp_path: Path) -> None:
+    """And a report has a drawing for each latency."""
     answer = call("pareto", sweep, "--json", "--plot", tmp_path / "p.svg")
     assert answer.code == 0, answer.err
     document = json.loads(answer.out)
@@ -82,11 +93,6 @@ def test_the_command_marks_the_best(call: Callable[..., Any], sweep: Path, tmp_p
     printed = call("pareto", sweep).out
     assert "200 ms*" in printed
     assert "900 ms*" not in printed
-
-
-def test_the_page_has_a_drawing_for_each_latency(
-    call: Callable[..., Any], sweep: Path, tmp_path: Path
-) -> None:
     page = tmp_path / "run.html"
     assert call("report", sweep, "-o", page).code == 0
     text = page.read_text()
@@ -95,7 +101,7 @@ def test_the_page_has_a_drawing_for_each_latency(
     assert "throughput is in all, not per accelerator" in text
 
 
-def test_an_open_loop_is_of_its_model_too(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_open_loop_is_of_its_model_too(call: Call, tmp_path: Path) -> None:
     """Without a limit of concurrency the rate names what was served, and without a rate the tokens do."""
     folder = tmp_path / "models"
     folder.mkdir()
@@ -107,14 +113,11 @@ def test_an_open_loop_is_of_its_model_too(call: Callable[..., Any], tmp_path: Pa
     assert document["fronts"]["ttft p99"] == [0, 1]
 
 
-def test_one_point_is_no_drawing(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_one_point_is_no_drawing_and_none_an_error(call: Call, tmp_path: Path) -> None:
     path = results(tmp_path / "one", (1, 10, 100))
     assert call("pareto", path).code == 0
     answer = call("pareto", path, "--plot", tmp_path / "p.svg")
     assert (answer.code, "fewer than two points" in answer.err) == (2, True)
-
-
-def test_no_point_is_an_error(call: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "sglang.jsonl"
     path.write_text(json.dumps({k: v for k, v in SGLANG.items() if "throughput" not in k}))
     answer = call("pareto", path)

@@ -7,39 +7,31 @@ import gzip
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
-from helpers.command_line import Answer
+from helpers.command_line import Call
 from helpers.neo_card import neo_card  # noqa: F401 - a fixture
 from helpers.page_commands import blocks
 
-import cclbench
 from cclbench.card.fields import put_field
+from cclbench.ground.json_schema import packaged_schema
 
-Command = Callable[..., Answer]
+RESNET = "kineto/resnet50_2021/resnet50_num_workers_"
 SOURCES = (
-    "graph_replay/sglang_decode_mi300x",
-    "graph_replay/vllm_decode_mi300x",
-    "graph_replay/xdit_flux_sage_mi300x",
-    "kineto/cuda_sync_a100",
-    "kineto/gpu_only_mi210",
-    "kineto/h100_qwen",
-    "kineto/sglang_decode_mi300x",
-    "kineto/resnet50_2021/resnet50_num_workers_0_2d19c6_worker0.pt.trace.json.gz",
-    "kineto/resnet50_2021/resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz",
-    "kineto_more/norm_layers_mi300x.json.gz",
-    "kineto_more/torch_compile_triton.json.gz",
+    *(
+        f"graph_replay/{name}"
+        for name in ("sglang_decode_mi300x", "vllm_decode_mi300x", "xdit_flux_sage_mi300x")
+    ),
+    *(f"kineto/{name}" for name in ("cuda_sync_a100", "gpu_only_mi210", "h100_qwen", "sglang_decode_mi300x")),
+    *(f"{RESNET}{name}_worker0.pt.trace.json.gz" for name in ("0_2d19c6", "4_29dba6")),
+    *(f"kineto_more/{name}.json.gz" for name in ("norm_layers_mi300x", "torch_compile_triton")),
     "nsys/synthetic/nsysai_healthy_1pct_710487.sqlite",
-    "traces/llama-train-compiled-h100",
-    "traces/llama-decode-h100",
-    "traces/tiny-jax-h100",
+    *(f"traces/{name}" for name in ("llama-train-compiled-h100", "llama-decode-h100", "tiny-jax-h100")),
 )
 """All evidence with a single rank and a step."""
-WITHOUT_STEP = "kineto/distributed_info_missing"
 STATED = {
     "workload.phase": "inference",
     "workload.model.parameters": 25_557_032,
@@ -78,12 +70,7 @@ def copied(name: str, repository: Path, test_data: Path, folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_three_commands_lead_from_a_trace_to_a_figure(
-    name: str,
-    repository: Path,
-    test_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    call: Command,
+    name: str, repository: Path, test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     copied(name, repository, test_data, tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -107,41 +94,37 @@ def test_three_commands_lead_from_a_trace_to_a_figure(
     assert "all figures but the measured step are modelled" in out
 
 
-def test_a_trace_without_a_step_has_no_figure(
-    repository: Path, test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command
-) -> None:
-    copied(WITHOUT_STEP, repository, test_data, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    code, _, err = call(*page_commands(repository)[0])
+NO_RANK = "has no trace of a rank; a measured step and a card suffice: --step 1.23s"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("kineto/distributed_info_missing", "has no windows to replay"),
+        ("memory/inference_ctx128.pickle", NO_RANK),
+    ],
+)
+def test_a_run_without_a_step_has_no_figure(name: str, says: str, test_data: Path, call: Call) -> None:
+    code, _, err = call("project", test_data / name, "--system", "aws-p5", "--gpus", 8)
     assert code == 3
-    assert "has no windows to replay" in err
+    assert says in err
 
 
-def test_a_cut_trace_is_projected_from_its_intact_part(
-    test_data: Path, tmp_path: Path, call: Command
-) -> None:
+def test_a_cut_trace_is_projected_from_its_intact_part(test_data: Path, tmp_path: Path, call: Call) -> None:
     """With the option that the refusal names."""
     (packed,) = (test_data / "kineto" / "h100_qwen").iterdir()
-    cut = tmp_path / "cut.json"
     text = gzip.decompress(packed.read_bytes())
+    cut = tmp_path / "cut.json"
     cut.write_bytes(text[: len(text) * 4 // 5])
     words = ("project", cut, "--system", "aws-p5", "--gpus", 8)
     code, _, err = call(*words)
-    assert code == 3
-    assert "--allow-truncated" in err
+    assert (code, "--allow-truncated" in err) == (3, True)
     code, out, err = call(*words, "--allow-truncated")
     assert code == 0, err
     assert "dp 8" in out
 
 
-def test_a_run_without_ranks_needs_a_measured_step(test_data: Path, call: Command) -> None:
-    memory = test_data / "memory" / "inference_ctx128.pickle"
-    code, _, err = call("project", memory, "--system", "aws-p5", "--gpus", 8)
-    assert code == 3
-    assert "has no trace of a rank; a measured step and a card suffice: --step 1.23s" in err
-
-
-def test_the_page_and_the_document(neo: Path, call: Command) -> None:
+def test_the_page_and_the_document(neo: Path, call: Call) -> None:
     """The same table and the same schema as from a trace; nothing is stored."""
     words = ("project", neo, "--system", "alps-gh200", "--gpus", 256, "--step", "6.43s")
     code, out, _ = call(*words)
@@ -149,24 +132,17 @@ def test_the_page_and_the_document(neo: Path, call: Command) -> None:
     assert "replayed unchanged" not in out
     assert out.index("measured ") < out.index("tp 4 x dp 32 x pp 2")
     assert "whether the layout fits into" in out
-    code, out, _ = call(*words, "--json")
-    document = json.loads(out)
-    jsonschema.validate(
-        document, json.loads((Path(cclbench.__file__).parent / "schemas/result.json").read_text())
-    )
+    document = json.loads(call(*words, "--json").out)
+    jsonschema.validate(document, dict(packaged_schema("result")))
     assert document["run"]["notes"] == ["the measured step was given; no trace was read"]
     given, *others = document["results"]
-    assert (given["metric"], given["value"], given["provenance"]) == (
-        "whatif.measured_step",
-        6.43,
-        "measured",
-    )
+    said = (given["metric"], given["value"], given["provenance"])
+    assert said == ("whatif.measured_step", 6.43, "measured")
     assert {row["provenance"] for row in others} == {"modelled"}
     assert not (neo.parent / "runs").exists()
 
 
 @pytest.mark.parametrize("step", ["0s", "6", "-1s", "inf s", "six"])
-def test_a_step_is_a_time(neo: Path, call: Command, step: str) -> None:
+def test_a_step_is_a_time(neo: Path, call: Call, step: str) -> None:
     code, _, err = call("project", neo, "--system", "alps-gh200", "--gpus", 256, "--step", step)
-    assert code == 2
-    assert "'--step'" in err
+    assert (code, "'--step'" in err) == (2, True)

@@ -4,36 +4,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 from helpers.trees import files
 
 from cclbench.findings.kept_gains import GAINS_FILE
 
-Call = Callable[..., Any]
 
-
-def test_a_run_as_a_page(call: Call, trace: Path, tmp_path: Path) -> None:
+def test_a_run_as_a_page_says_that_its_only_step_is_open(
+    call: Call, trace: Path, tmp_path: Path, document: dict[str, Any]
+) -> None:
     path = tmp_path / "run.html"
     answer = call("report", trace, "-o", path)
     assert (answer.code, answer.out, answer.err) == (0, "", f"wrote {path}\n")
     text = path.read_text(encoding="utf-8")
-    assert "ampere_sgemm_128x64_nn" in text  # the kernel table
-    assert "time.exposed_comm" in text
-    assert "needs a workload card" in text  # what is missing, and why
-
-
-def test_the_only_step_is_said_to_be_open(call: Call, document: dict[str, Any], tmp_path: Path) -> None:
-    steps = [row for row in document["traceEvents"] if row["name"].startswith("ProfilerStep#")]
-    document["traceEvents"] = [row for row in document["traceEvents"] if row not in steps[1:]]
-    (tmp_path / "rank0.json").write_text(json.dumps(document))
-    assert call("report", tmp_path / "rank0.json", "-o", tmp_path / "run.html").code == 0
-    assert "last step incomplete: its end is not in the trace" in (tmp_path / "run.html").read_text(
-        encoding="utf-8"
-    )
+    # the kernel table, a metric, what is missing and why
+    for words in ("ampere_sgemm_128x64_nn", "time.exposed_comm", "needs a workload card"):
+        assert words in text
+    rows = document["traceEvents"]
+    document["traceEvents"] = [row for row in rows if row["name"] != "ProfilerStep#1"]
+    trace.write_text(json.dumps(document))
+    assert call("report", trace, "-o", tmp_path / "run.html").code == 0
+    text = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "last step incomplete: its end is not in the trace" in text
 
 
 def test_a_report_adds_its_replay_to_the_store_and_nothing_else(
@@ -54,43 +50,23 @@ def test_a_report_adds_its_replay_to_the_store_and_nothing_else(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["TRACE", "-o", "x.png"], 2, "error: x.png: a report is an HTML page; use .html or .htm"),
-        (["TRACE", "-o", "none/x.html"], 2, "error: none/x.html: there is no folder none; create it first"),
-        (["TRACE", "-o", "."], 2, "is a directory"),
-        (["TRACE"], 2, "Missing option '-o' / '--output'"),
-        (["no-such-run", "-o", "x.html"], 2, "no-such-run"),
-        (["EMPTY", "-o", "x.html"], 3, "empty"),
-        (["CUT", "-o", "x.html"], 3, "cut.json"),
+        ("TRACE -o x.png", 2, "error: x.png: a report is an HTML page; use .html or .htm"),
+        ("TRACE -o none/x.html", 2, "error: none/x.html: there is no folder none; create it first"),
+        ("TRACE -o .", 2, "is a directory"),
+        ("TRACE", 2, "Missing option '-o' / '--output'"),
+        ("no-such-run -o x.html", 2, "no-such-run"),
+        ("empty -o x.html", 3, "empty"),
+        ("cut.json -o x.html", 3, "cut.json"),
     ],
 )
 def test_what_cannot_be_reported(
-    call: Call,
-    trace: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    code: int,
-    message: str,
+    call: Call, trace: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, code: int, message: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "cut.json").write_bytes(trace.read_bytes()[:900])
-    places = {"TRACE": trace, "EMPTY": tmp_path / "empty", "CUT": tmp_path / "cut.json"}
-    answer = call("report", *(places.get(argument, argument) for argument in arguments))
+    monkeypatch.chdir(trace.parent)
+    Path("empty").mkdir()
+    Path("cut.json").write_bytes(trace.read_bytes()[:900])
+    answer = call("report", *arguments.replace("TRACE", trace.name).split())
     assert (answer.code, answer.out) == (code, "")
     assert message in answer.err
     assert "Traceback" not in answer.err
-    assert not (tmp_path / "x.html").exists()
-
-
-def test_a_hostile_trace_makes_a_harmless_page(call: Call, document: dict[str, Any], tmp_path: Path) -> None:
-    document["traceEvents"][4]["name"] = "<script>alert(1)</script>\u202e$(id)" + "n" * 1_000_000
-    folder = tmp_path / "<img src=x>"
-    folder.mkdir()
-    (folder / "rank0.json").write_text(json.dumps(document))
-    assert call("report", folder, "-o", tmp_path / "x.html").code == 0
-    text = (tmp_path / "x.html").read_text(encoding="utf-8")
-    assert text.count("<script>") == 1
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e$(id)" in text
-    assert "<img" not in text
-    assert len(text) < 500_000
+    assert not Path("x.html").exists()

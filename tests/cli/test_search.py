@@ -8,9 +8,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from helpers.command_line import Answer, Call
 from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 
-from cclbench.cli import main
 from cclbench.ground.json_schema import packaged_schema
 
 SPACE = "space:\n  scale_up.bandwidth: [x1, x2]\n  collective.all_reduce: [unchanged, tree]\n"
@@ -28,45 +28,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def called(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -> tuple[int, str, str]:
-    space = [] if "--space" in arguments else ["--space", str(folder / "space.yaml")]
-    code = main(["search", str(folder / "traces"), "--store", str(folder / "store"), *space, *arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
+@pytest.fixture
+def search(call: Call, folder: Path) -> Call:
+    """The command on those traces, two ranks a node, in the space with costs unless another is given."""
+
+    def run(*words: object) -> Answer:
+        space = () if "--space" in words else ("--space", folder / "space.yaml")
+        return call("search", folder / "traces", "--store", folder / "store", "--per-node", 2, *space, *words)
+
+    return run
 
 
-def test_the_page_ranks_scenarios_and_says_why_some_are_infeasible(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = called(capsys, folder, "--per-node", "2")
+def test_the_page_ranks_scenarios_and_says_why_some_are_infeasible(search: Call, tmp_path: Path) -> None:
+    code, out, _ = search()
     assert code == 0
     text = " ".join(out.split())
-    for words in (
-        "replayed unchanged",
-        "EUR/h",
-        "4 of 4 scenarios examined",
-        "infeasible: 2",
-        "--system ID",
-    ):
+    for words in ("replayed unchanged", "EUR/h", "4 of 4 scenarios examined", "infeasible: 2", "--system ID"):
         assert words in text
     assert text.index("bandwidth=x2") < text.index("bandwidth=x1")
-
-
-def test_json_has_every_point(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = called(capsys, folder, "--per-node", "2", "--json")
+    code, out, _ = search("--json")
     assert code == 0
-    told = json.loads(out)
-    jsonschema.validate(told, dict(packaged_schema("result")))
-    steps = [row for row in told["results"] if row["metric"] == "search.step" and row["stat"] is None]
-    assert len(steps) == 4
+    found = json.loads(out)
+    jsonschema.validate(found, dict(packaged_schema("result")))
+    steps = [row for row in found["results"] if row["metric"] == "search.step" and row["stat"] is None]
     assert [row["value"] is None for row in steps] == [False, False, True, True]
     assert all(row["reason"] for row in steps if row["value"] is None)
-
-
-def test_files_are_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best, plot = tmp_path / "best.yaml", tmp_path / "front.png"
-    code, _, _ = called(capsys, folder, "--per-node", "2", "--best", str(best), "--plot", str(plot))
-    assert code == 0
+    assert search("--best", best, "--plot", plot).code == 0
     assert "scale_up.bandwidth" in best.read_text()
     assert plot.read_bytes().startswith(b"\x89PNG")
 
@@ -78,18 +66,12 @@ def test_files_are_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureF
         (("--objective", "tokens_per_second_per_device"), 3, "tokens per second unknown"),
         (("--constraint", "step<=1us", "--best", "best.yaml"), 3, "no point of the space is feasible"),
         (("--plot", "front.docx"), 2, "unsupported picture format"),
+        (("--space", "FREE", "--plot", "front.png"), 2, "have no cost to plot"),
     ],
 )
 def test_what_cannot_be_is_a_clear_error(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, says: str
+    search: Call, folder: Path, arguments: tuple[str, ...], code: int, says: str
 ) -> None:
-    found, _, err = called(capsys, folder, "--per-node", "2", *arguments)
+    found, _, err = search(*(folder / "free.yaml" if word == "FREE" else word for word in arguments))
     assert found == code
     assert says in err
-
-
-def test_a_plot_needs_costs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    free = ("--space", str(folder / "free.yaml"), "--plot", str(tmp_path / "front.png"))
-    code, _, err = called(capsys, folder, "--per-node", "2", *free)
-    assert code == 2
-    assert "have no cost to plot" in err

@@ -6,13 +6,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call, Told
 
-Call = Callable[..., Any]
 KERNELS = (
     ("void scale<float>(float*)", 0, 10),
     ("bias", 12, 15),
@@ -34,9 +33,8 @@ def trace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def document(call: Call, trace: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(call("sequences", trace, "--length", "2", "--json").out)
-    return found
+def document(told: Told, trace: Path) -> Any:
+    return told("sequences", trace, "--length", "2")
 
 
 def test_the_sequences_are_those_of_the_trace(document: dict[str, Any]) -> None:
@@ -53,48 +51,36 @@ def test_the_sequences_are_those_of_the_trace(document: dict[str, Any]) -> None:
 
 
 def test_every_form_has_the_same_rows(call: Call, trace: Path, document: dict[str, Any]) -> None:
-    form = ("sequences", trace, "--length", "2", "--format")
-    rows = list(csv.DictReader(io.StringIO(call(*form, "csv").out)))
+    """A page has a line a kernel; of a length that no stream has there are none."""
+    form = ("sequences", trace, "--length", "2")
+    rows = list(csv.DictReader(io.StringIO(call(*form, "--format", "csv").out)))
     assert [row["kernels"] for row in rows] == ["scale, bias", "bias, scale", "bias, norm"]
     assert [float(row["time_s"]) for row in rows] == [row["time_s"] for row in document["rows"]]
-    assert len(call(*form, "md").out.splitlines()) == 2 + 3
-
-
-def test_a_page_has_a_line_a_kernel(call: Call, trace: Path) -> None:
-    lines = call("sequences", trace, "--length", "2", "--top", "1").out.splitlines()
+    assert len(call(*form, "--format", "md").out.splitlines()) == 2 + 3
+    lines = call(*form, "--top", "1").out.splitlines()
     assert lines[0].endswith(": 1 rank, the whole trace, 5 kernels that take 29.0 µs")
     assert lines[1] == "1 of 3 sequences of 2 kernels on a stream, by time"
     assert lines[3].split() == ["time", "share", "count", "gaps", "kernels"]
     assert lines[-2].split() == ["27.0", "µs", "93.1", "%", "2", "3.00", "µs", "scale"]
     assert lines[-1].split() == ["bias"]
+    none = call("sequences", trace, "--length", "6")
+    assert none.code == 0
+    assert none.out.splitlines()[1:] == ["0 of 0 sequences of 6 kernels on a stream, by time"]
 
 
-def test_a_length_that_no_stream_has(call: Call, trace: Path) -> None:
-    answer = call("sequences", trace, "--length", "6")
-    assert answer.code == 0
-    assert answer.out.splitlines()[1:] == ["0 of 0 sequences of 6 kernels on a stream, by time"]
-
-
-def test_without_kernels_the_reason_is_told(call: Call, repository: Path) -> None:
+def test_without_kernels_the_reason_is_told(call: Call, repository: Path, told: Told, trace: Path) -> None:
     answer = call("sequences", repository / "traces" / "tiny-llama-ddp4-gloo-cpu")
     assert answer.code == 2
     assert "no kernel sequences: the CPU is the device: it runs operators, not kernels" in answer.err
+    row = {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "pid": 0, "tid": 7, "ts": 0, "dur": 5}
+    events = [row | {"args": {"stream": 7, "device": 0}}]
+    (trace.parent / "rank1.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    first = call("sequences", trace.parent, "--length", "2").out.splitlines()[0]
+    assert first.split(": ")[1].startswith("1 rank,")
+    document = told("run", trace.parent, "--metric", "time.step")
+    assert "rank 1 is none: the device in rank1.json ran no kernel" in document["run"]["notes"]
 
 
 @pytest.mark.parametrize("words", [("--length", "1"), ("--top", "0"), ("--ranks", "5"), ("--steps", "0:2")])
 def test_what_cannot_be_asked_is_refused(call: Call, trace: Path, words: tuple[str, str]) -> None:
     assert call("sequences", trace, *words).code == 2
-
-
-def test_a_device_without_kernels_is_no_rank(call: Call, trace: Path) -> None:
-    row = {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "pid": 0, "tid": 7, "ts": 0, "dur": 5}
-    events = [row | {"args": {"stream": 7, "device": 0}}]
-    (trace.parent / "rank1.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    assert (
-        call("sequences", trace.parent, "--length", "2")
-        .out.splitlines()[0]
-        .split(": ")[1]
-        .startswith("1 rank,")
-    )
-    document = json.loads(call("run", trace.parent, "--metric", "time.step", "--json").out)
-    assert "rank 1 is none: the device in rank1.json ran no kernel" in document["run"]["notes"]

@@ -5,59 +5,46 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from helpers.command_line import Call, Told
 
 from cclbench import ingestion
 
-Call = Callable[..., Any]
 ID = "tiny-llama-ddp4-gloo-cpu"
 
 
 @pytest.fixture
-def stored(call: Call, repository: Path) -> str:
+def stored(told: Told, repository: Path) -> str:
     """The id of a run in the store."""
-    answer = call("ingest", repository / "workload_cards" / f"{ID}.yaml", "--json")
-    run: str = json.loads(answer.out)["runs"][0]["run"]
-    return run
+    return str(told("ingest", repository / "workload_cards" / f"{ID}.yaml")["runs"][0]["run"])
 
 
-def test_run_takes_an_id_as_metrics_does(call: Call, stored: str) -> None:
-    by_id = json.loads(call("run", stored, "--json").out)
-    assert by_id["results"] == json.loads(call("metrics", stored, "--json").out)["results"]
+def test_run_takes_an_id_as_metrics_does(
+    call: Call, told: Told, stored: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told("run", stored)["results"] == told("metrics", stored)["results"]
     again = call("run", stored, "--metric", "time.step")
     assert again.code == 0
     assert again.out.startswith(f"run      {stored}")
-
-
-@pytest.mark.parametrize("option", [("--allow-truncated",), ("--step-annotation", "it")])
-def test_a_run_in_the_store_is_not_read_in_another_way(call: Call, stored: str, option: tuple[str]) -> None:
-    answer = call("run", stored, *option)
-    assert (answer.code, answer.out) == (2, "")
-    hint = "give its SOURCE to read it with other options"
-    assert answer.err == f"error: run {stored} is already stored; {hint}\n"
-
-
-def test_steps_that_are_not_there_are_told_with_those_that_are(call: Call, stored: str) -> None:
-    answer = call("run", stored, "--steps", "20:22")
-    assert (answer.code, answer.out) == (2, "")
-    wanted = (
-        f"error: {stored}: no step lies in 20:22; the steps are 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14\n"
-    )
-    assert answer.err == wanted
-    few = json.loads(call("run", stored, "--steps", "7:9", "--metric", "time.step", "--json").out)["results"]
-    assert {row["step"] for row in few} == {None, 7, 8}
-
-
-def test_another_taxonomy_makes_another_run(
-    call: Call, stored: str, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(ingestion, "TAXONOMY", "another")
-    answer = call("ingest", repository / "workload_cards" / f"{ID}.yaml", "--json")
-    assert json.loads(answer.out)["runs"][0]["run"] != stored
+    other = told("ingest", repository / "workload_cards" / f"{ID}.yaml")
+    assert other["runs"][0]["run"] != stored
+
+
+READ = "run {} is already stored; give its SOURCE to read it with other options"
+STEPS = "{}: no step lies in 20:22; the steps are 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [(("--allow-truncated",), READ), (("--step-annotation", "it"), READ), (("--steps", "20:22"), STEPS)],
+)
+def test_a_run_in_the_store_is_not_read_in_another_way(
+    call: Call, stored: str, option: tuple[str, ...], says: str
+) -> None:
+    assert call("run", stored, *option) == (2, "", f"error: {says.format(stored)}\n")
 
 
 def test_a_card_made_from_a_folder_keeps_its_execution_traces(

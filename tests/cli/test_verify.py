@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from helpers.command_line import Call
 
 ID = "tiny-llama-ddp4-gloo-cpu"
 
@@ -26,20 +25,18 @@ def collection(repository: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def verify(call: Callable[..., Any], collection: Path) -> Callable[..., Any]:
+def verify(call: Call, collection: Path) -> Call:
     """The command on it."""
     return lambda *words: call("verify", *words, "--collection", collection, "--jobs", "1")
 
 
-def test_a_shipped_data_point_is_verified(verify: Callable[..., Any]) -> None:
+def test_a_shipped_data_point_is_verified(verify: Call) -> None:
+    """Every form tells the same."""
     answer = verify(ID)
     assert (answer.code, answer.err) == (0, "")
     header, _, line = answer.out.splitlines()
     assert header.split() == ["id", "status", "files", "rows", "exact", "changed"]
     assert line.split()[:3] == [ID, "verified", "4"]
-
-
-def test_every_form_tells_the_same(verify: Callable[..., Any]) -> None:
     document = json.loads(verify("--all", "--json").out)
     assert document["schema"] == "verification.v1"
     (point,) = document["data_points"]
@@ -49,7 +46,8 @@ def test_every_form_tells_the_same(verify: Callable[..., Any]) -> None:
     assert verify(ID, "--format", "md").out.splitlines()[2].startswith(f"| {ID} | verified | 4 |")
 
 
-def test_a_changed_value_fails_with_both(verify: Callable[..., Any], collection: Path) -> None:
+def test_a_changed_value_fails_with_both(verify: Call, collection: Path) -> None:
+    """Recording is verified at once."""
     path = collection / "traces" / ID / "manifest.json"
     document = json.loads(path.read_text())
     rows = document["results"]["rows"]
@@ -60,26 +58,21 @@ def test_a_changed_value_fails_with_both(verify: Callable[..., Any], collection:
     assert answer.code == 1
     assert f"time.idle: recorded 0.125 s, computed {true!r} s" in " ".join(answer.out.split())
     assert answer.err == "error: 1 of 1 data points are not verified\n"
+    path.unlink()
+    assert verify(ID).code == 1
+    answer = verify("--record", ID)
+    assert (answer.code, answer.err.startswith("recorded ")) == (0, True)
 
 
-def test_an_unreadable_one_does_not_keep_the_others(verify: Callable[..., Any], collection: Path) -> None:
+def test_an_unreadable_one_does_not_keep_the_others(verify: Call, collection: Path) -> None:
     (collection / "workload_cards" / "broken.yaml").write_text("{")
     (collection / "traces" / "broken").mkdir()
     (collection / "traces" / "broken" / "manifest.json").write_text("{")
     answer = verify("--all")
     assert answer.code == 3
-    assert [line.split()[:2] for line in answer.out.splitlines()[2:4]] == [
-        ["broken", "unreadable"],
-        [ID, "verified"],
-    ]
+    listed = [line.split()[:2] for line in answer.out.splitlines()[2:4]]
+    assert listed == [["broken", "unreadable"], [ID, "verified"]]
     assert "error: 1 of 2 data points are not verified" in answer.err
-
-
-def test_recording_is_verified_at_once(verify: Callable[..., Any], collection: Path) -> None:
-    (collection / "traces" / ID / "manifest.json").unlink()
-    assert verify(ID).code == 1
-    answer = verify("--record", ID)
-    assert (answer.code, answer.err.startswith("recorded ")) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -95,16 +88,14 @@ def test_recording_is_verified_at_once(verify: Callable[..., Any], collection: P
         (("--changed-since", ""), 2, "there is no commit to compare with"),
     ],
 )
-def test_a_wrong_call_is_told(
-    verify: Callable[..., Any], words: tuple[str, ...], code: int, told: str
-) -> None:
+def test_a_wrong_call_is_told(verify: Call, words: tuple[str, ...], code: int, told: str) -> None:
     answer = verify(*words)
     assert (answer.code, answer.out) == (code, "")
     assert told in answer.err
     assert answer.err.replace("\n", "").isprintable()
 
 
-def test_an_empty_folder_has_nothing_to_verify(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_empty_folder_has_nothing_to_verify(call: Call, tmp_path: Path) -> None:
     answer = call("verify", "--all", "--collection", tmp_path)
     assert answer.code == 2
     assert "holds no workload_cards/" in answer.err

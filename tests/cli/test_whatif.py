@@ -9,10 +9,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from helpers.command_line import Call
 from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 
 import cclbench
-from cclbench.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -31,121 +31,76 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main(["whatif", *arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
+@pytest.fixture
+def whatif(call: Call, traces: Path, store: Path) -> Call:
+    """The command on those traces."""
+    return lambda *words: call("whatif", traces, "--store", store, *words)
 
 
-def test_the_page_has_steps_speedup_and_the_path(
-    traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = called(
-        capsys,
-        str(traces),
-        "--store",
-        str(tmp_path),
-        "--set",
-        "scale_up.bandwidth=x2",
-        "--sweep",
-        "kernels.time=x1..x2",
-    )
+def test_the_page_and_the_result(whatif: Call, repository: Path) -> None:
+    words = ("--set", "scale_up.bandwidth=x2")
+    code, out, _ = whatif(*words, "--sweep", "kernels.time=x1..x2")
     assert code == 0
     text = " ".join(out.split())
-    for words in (
-        "measured",
-        "replayed unchanged",
-        "scale_up.bandwidth=x2",
-        "knee of kernels.time",
-        "comm.",
-    ):
-        assert words in text
-
-
-def test_json_is_a_result(
-    traces: Path, tmp_path: Path, repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = called(
-        capsys, str(traces), "--store", str(tmp_path), "--set", "scale_up.bandwidth=x2", "--json"
-    )
+    for said in ("measured", "replayed unchanged", words[1], "knee of kernels.time", "comm."):
+        assert said in text
+    code, out, _ = whatif(*words, "--json")
     assert code == 0
     document = json.loads(out)
-    jsonschema.validate(
-        document, json.loads((repository / "cclbench" / "schemas" / "result.json").read_text())
-    )
-    speedups = [
-        r["value"] for r in document["results"] if r["metric"] == "whatif.speedup" and r["stat"] is None
-    ]
-    assert len(speedups) == 1
-    assert 1 < speedups[0] < 2
+    schema = json.loads((repository / "cclbench" / "schemas" / "result.json").read_text())
+    jsonschema.validate(document, schema)
+    rows = document["results"]
+    (speedup,) = [r["value"] for r in rows if (r["metric"], r["stat"]) == ("whatif.speedup", None)]
+    assert 1 < speedup < 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ((), 2, "no setting is given"),
-        (("--set", "scale_up.bandwith=x2"), 2, "did you mean scale_up.bandwidth"),
-        (("--set", "scale_up=nvlink4"), 3, "needs a named machine; give --system ID"),
-        (("--set", "kernels.time=x2", "--contention", "0.5"), 2, "is not off, fit or a factor"),
-        (("--set", "kernels.time=x2", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
-        (("--sweep", "kernels.time=x2"), 2, "is not KEY=xA..xB"),
-        (("--set", "kernels.time=x2", "--ranks", "7"), 2, "has no rank 7"),
-        (("--set", "kernels.time=x2", "--set", "kernels.time=x3"), 2, "kernels.time is set twice"),
-        (("--set", "scale_up=infiniband-ndr"), 2, "infiniband-ndr is a scale_out fabric"),
-        (
-            ("--set", "kernels.time=x2", "--system", "mi300x-8gpu"),
-            2,
-            "--system mi300x-8gpu has amd-mi300x, the traces name NVIDIA H100",
-        ),
+        ("", 2, "no setting is given"),
+        ("--set scale_up.bandwith=x2", 2, "did you mean scale_up.bandwidth"),
+        ("--set scale_up=nvlink4", 3, "needs a named machine; give --system ID"),
+        ("--set kernels.time=x2 --contention 0.5", 2, "is not off, fit or a factor"),
+        ("--set kernels.time=x2 --system dgx-h1000", 2, "did you mean dgx-h100"),
+        ("--sweep kernels.time=x2", 2, "is not KEY=xA..xB"),
+        ("--set kernels.time=x2 --ranks 7", 2, "has no rank 7"),
+        ("--set kernels.time=x2 --set kernels.time=x3", 2, "kernels.time is set twice"),
+        ("--set scale_up=infiniband-ndr", 2, "infiniband-ndr is a scale_out fabric"),
+        ("--set kernels.time=x2 --system mi300x-8gpu", 2, "has amd-mi300x, the traces name NVIDIA H100"),
+        ("--scenario kernels.time=x1 --scenario kernels.time=x3 --save x", 2, "there are 2 scenarios"),
     ],
 )
-def test_errors_say_what_to_do(
-    arguments: tuple[str, ...],
-    code: int,
-    says: str,
-    traces: Path,
-    store: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    found, out, err = called(capsys, str(traces), "--store", str(store), *arguments)
-    assert found == code
-    assert not out
+def test_errors_say_what_to_do(arguments: str, code: int, says: str, whatif: Call) -> None:
+    found, out, err = whatif(*arguments.split())
+    assert (found, out) == (code, "")
     assert says in " ".join(err.split())
 
 
-def test_a_system_of_another_device_may_be_forced(
-    traces: Path, store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_system_of_another_device_may_be_forced(whatif: Call) -> None:
     asked = ("--system", "mi300x-8gpu", "--force-system", "--set", "scale_up.bandwidth=x2")
-    code, out, _ = called(capsys, str(traces), "--store", str(store), *asked)
-    assert code == 0
-    assert "mi300x-8gpu" in out
+    code, out, _ = whatif(*asked)
+    assert (code, "mi300x-8gpu" in out) == (0, True)
 
 
-def test_a_setting_that_touches_nothing_is_no_answer(
-    traces: Path, store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = (str(traces), "--store", str(store), "--per-node", "2")
-    code, out, _ = called(capsys, *asked, "--set", "scale_out.bandwidth=x2", "--json")
+def test_a_setting_that_touches_nothing_is_no_answer(whatif: Call) -> None:
+    asked = ("--per-node", "2", "--set", "scale_out.bandwidth=x2")
+    code, out, _ = whatif(*asked, "--json")
     rows = {r["metric"]: r for r in json.loads(out)["results"] if r["category"] and r["stat"] is None}
     assert code == 0
     for name in ("whatif.step", "whatif.speedup"):
         assert (rows[name]["value"], rows[name]["status"]) == (None, "not_applicable")
         assert "no collective of the run crosses scale_out" in rows[name]["reason"]
-    code, out, _ = called(capsys, *asked, "--set", "scale_out.bandwidth=x2")
+    out = whatif(*asked).out
     assert "no effect" in out
     assert "1.00×" not in out
-    code, out, _ = called(capsys, *asked, "--set", "scale_out.bandwidth=x2", "--set", "kernels.time=x2")
+    out = whatif(*asked, "--set", "kernels.time=x2").out
     assert "scale_out.bandwidth has no effect" in " ".join(out.split())
     assert "x2   no effect" not in out
 
 
-def test_contention_may_be_fitted(traces: Path, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = called(
-        capsys, str(traces), "--store", str(store), "--set", "kernels.time=x2", "--contention", "fit", "-q"
-    )
-    assert code == 0
-    assert "inferred" not in out
+def test_contention_may_be_fitted(whatif: Call) -> None:
+    code, out, _ = whatif("--set", "kernels.time=x2", "--contention", "fit", "-q")
+    assert (code, "inferred" in out) == (0, False)
 
 
 def test_the_api_gives_what_the_command_prints(traces: Path, tmp_path: Path) -> None:
@@ -156,34 +111,24 @@ def test_the_api_gives_what_the_command_prints(traces: Path, tmp_path: Path) -> 
 
 
 def test_the_page_shows_what_its_command_prints(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    repository: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     page = (repository / "docs" / "hardware-model.md").read_text()
-    ((columns, line, shown),) = re.findall(
-        r"```console\n\$ COLUMNS=(\d+) cclbench whatif ([^\n]*)\n(.*?)```", page, re.S
-    )
+    block = r"```console\n\$ COLUMNS=(\d+) cclbench whatif ([^\n]*)\n(.*?)```"
+    ((columns, line, shown),) = re.findall(block, page, re.DOTALL)
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.chdir(repository)
-    code, out, _ = called(capsys, *line.split(), "--store", str(tmp_path))
+    code, out, _ = call("whatif", *line.split())
     assert code == 0
     assert [text.rstrip() for text in out.strip("\n").splitlines()] == shown.splitlines()
 
 
-def test_a_scenario_is_saved_and_replayed_from_its_file(
-    traces: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_scenario_is_saved_and_replayed_from_its_file(whatif: Call, tmp_path: Path) -> None:
     kept = tmp_path / "kept.yaml"
-    asked = (str(traces), "--store", str(store), "--json")
-    code, first, _ = called(capsys, *asked, "--set", "kernels.time=x2", "--save", str(kept))
-    assert code == 0
-    code, second, _ = called(capsys, *asked, "--scenario", str(kept))
-    assert code == 0
-    assert json.loads(first)["results"] == json.loads(second)["results"]
+    first = whatif("--json", "--set", "kernels.time=x2", "--save", kept)
+    second = whatif("--json", "--scenario", kept)
+    assert (first.code, second.code) == (0, 0)
+    assert json.loads(first.out)["results"] == json.loads(second.out)["results"]
     kept.write_text("name: slow\nset:\n  kernels.time: x2\n")
-    code, named, _ = called(capsys, *asked, "--scenario", str(kept))
-    assert {row["category"] for row in json.loads(named)["results"]} == {None, "slow"}
-    code, _, err = called(
-        capsys, *asked, "--scenario", "kernels.time=x1", "--scenario", "kernels.time=x3", "--save", str(kept)
-    )
-    assert code == 2
-    assert "there are 2 scenarios" in err
+    named = json.loads(whatif("--json", "--scenario", kept).out)["results"]
+    assert {row["category"] for row in named} == {None, "slow"}

@@ -65,10 +65,7 @@ def test_parts_of_shipped_runs_sum_to_the_difference_to_the_nanosecond(shipped: 
     # The same work on the same machine: nothing to warn of.
     assert shipped.warnings == ()
     assert {c.field for c in shipped.cards} == {
-        "parallelism.dp_replicate",
-        "parallelism.dp_shard",
-        "parallelism.tp",
-        "workload.batch.micro",
+        *("parallelism.dp_replicate", "parallelism.dp_shard", "parallelism.tp", "workload.batch.micro"),
     }
 
 
@@ -88,10 +85,7 @@ def test_the_verdicts_of_the_shipped_runs(shipped: Comparison) -> None:
         assert one.work.status == "proved"
         assert one.spread.basis_words == "prior"
     assert [(check.other, check.outcome) for check in shipped.checks] == [
-        ("B", "passed"),
-        ("C", "passed"),
-        ("B", "passed"),
-        ("C", "failed"),
+        *(("B", "passed"), ("C", "passed"), ("B", "passed"), ("C", "failed")),
     ]
     assert not shipped.is_passed
 
@@ -110,9 +104,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ids
 
 
-def test_results_are_reused_only_where_they_were_made_alike(
-    shipped: Comparison, store: Path, computed: list[str]
-) -> None:
+def test_results_made_alike_are_reused(shipped: Comparison, store: Path, computed: list[str]) -> None:
     ids = [subject.id for subject in shipped.subjects]
     first = compare(*ids, store=store)  # whatever other tests have computed in this store last
     computed.clear()
@@ -210,8 +202,7 @@ def test_wrong_calls_say_what_to_do(shipped: Comparison, repository: Path, store
 
 
 @pytest.mark.parametrize(
-    "first",
-    ["import cclbench", "import cclbench.comparison.comparison", "from cclbench import api, compare"],
+    "first", ["import cclbench", "import cclbench.comparison.comparison", "from cclbench import api, compare"]
 )
 def test_the_package_is_the_function_whatever_is_imported_first(first: str) -> None:
     program = (
@@ -242,7 +233,7 @@ def test_a_run_against_a_published_one(test_data: Path, repository: Path, store:
     assert [figure.provenance for figure in step.figures.values()] == ["measured", "published"]
 
 
-def test_the_same_steps_on_twice_the_devices_scale_by_half(
+def test_equal_steps_on_twice_the_devices_scale_by_half(
     repository: Path, store: Path, tmp_path: Path
 ) -> None:
     """A card says of the traces of four ranks that they are of eight: each then does half as much."""

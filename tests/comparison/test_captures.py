@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several captures of a job as one subject: means on paper, and what a capture lacks."""
+"""Several captures of a job as one subject: means on paper, what a capture lacks, percentiles."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.compared_subjects import parts_of, row, steps_of, subject
 
 from cclbench.comparison.attribution import change_of_step, part_changes
+from cclbench.comparison.build import compare
 from cclbench.comparison.captures import mean_results
+from cclbench.comparison.comparison import Comparison
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import captures_of, judge_subject, ratio_of
 from cclbench.comparison.work import comparison_warnings
 from cclbench.present.charts.straggler import rank_lateness
+from cclbench.record.rows import Row
 
 
 def job(letter: str, *captures: list[dict[str, Any]], **facts: Any) -> ComparisonSubject:
@@ -29,9 +34,7 @@ def test_each_capture_has_the_same_weight() -> None:
     assert found.results.value("time.step") == 2.5
     assert found.step_count == 8
     assert [len(one) for one in captures_of(found, "time.step")] == [2, 6]
-
-
-def test_the_printed_ratio_is_that_of_the_interval() -> None:
+    # the printed ratio is that of the interval
     a = job("A", steps_of("time.step", [1.0, 1.1, 1.2]), steps_of("time.step", [1.3, 1.2, 1.1]))
     b = job("B", steps_of("time.step", [1.6, 1.5, 1.9]), steps_of("time.step", [1.7, 1.7, 1.6, 1.5]))
     found = judge_subject(a, b)
@@ -58,12 +61,14 @@ def test_what_a_capture_lacks_is_no_mean_of_the_others() -> None:
     assert found.reason == "capture 2 of 2: nobody knows"
     absent = job("A", known, [row("time.step", 1.0)]).results.row("compute.mfu")
     assert absent.reason == "capture 2 of 2: the run has no such figure"
-
-
-def test_a_partial_capture_makes_the_mean_partial() -> None:
+    # a partial capture makes the mean partial
     partial = row("comm.volume", 4.0, "B", status="partial", coverage=0.5, reason="half of it")
     found = job("A", [row("comm.volume", 2.0, "B")], [partial]).results.row("comm.volume")
     assert (found.value, found.status, found.coverage) == (3.0, "partial", 0.5)
+    # captures that tell other parts have none
+    found = job("A", parts_of(compute=1.0, idle_host=1.0), parts_of(compute=2.0))
+    assert found.results.value("time.step") == 2.0
+    assert found.results.row("time.step_parts") is None
 
 
 def test_parts_sum_to_the_mean_step_where_one_capture_names_what_another_lacks() -> None:
@@ -78,12 +83,6 @@ def test_parts_sum_to_the_mean_step_where_one_capture_names_what_another_lacks()
     assert {mover.name: mover.after_s for mover in compute.movers} == {"gemm": 1.5}
 
 
-def test_captures_that_tell_other_parts_have_none() -> None:
-    found = job("A", parts_of(compute=1.0, idle_host=1.0), parts_of(compute=2.0))
-    assert found.results.value("time.step") == 2.0
-    assert found.results.row("time.step_parts") is None
-
-
 def test_captures_of_several_jobs_are_warned_of() -> None:
     one, other = (
         subject(name, [row("time.step", 1.0)], world=world) for name, world in (("A1", 4), ("A2", 8))
@@ -91,14 +90,51 @@ def test_captures_of_several_jobs_are_warned_of() -> None:
     both = ComparisonSubject("A", one.stored, mean_results([one.results, other.results]), None, (one, other))
     told = comparison_warnings([both, subject("B", [row("time.step", 1.0)])])
     assert "the captures of A differ: number of devices: A1 4, A2 8" in told
-
-
-def test_ranks_are_averaged_and_steps_are_no_pairs() -> None:
+    # ranks are averaged and steps are no pairs
     ranks = [[row("comm.wait", s * (rank + 1), rank=rank) for rank in (0, 1)] for s in (1.0, 3.0)]
     found = job("A", *([*own, row("comm.wait", 9.0, rank=0, step=1)] for own in ranks))
     assert found.results.ranks("comm.wait") == {0: 2.0, 1: 4.0}
     assert not found.results.grid("comm.wait").values.count()
-    assert rank_lateness(found) == (
-        None,
-        "steps of several captures do not correspond: see cclbench report of one of them",
+    why = "steps of several captures do not correspond: see cclbench report of one of them"
+    assert rank_lateness(found) == (None, why)
+
+
+def a_file(path: Path, *seconds: float) -> Path:
+    """What vLLM's client writes of requests with those times to their first token."""
+    number = len(seconds)
+    document = {"backend": "vllm", "model_id": "m", "tokenizer_id": "m", "request_rate": "inf"}
+    document |= dict.fromkeys(("num_prompts", "completed", "output_throughput"), number)
+    document |= {"max_concurrency": 4, "duration": 2.0, "ttfts": list(seconds), "errors": [""] * number}
+    document |= {"input_lens": [8] * number, "output_lens": [2] * number, "itls": [[0.01]] * number}
+    path.write_text(json.dumps(document))
+    return path
+
+
+def of_a(found: Comparison, stat: str | None) -> Row:
+    """A's time to first token."""
+    row = found.subjects[0].results.row("serving.ttft", **({} if stat is None else {"stat": stat}))
+    assert row is not None
+    return row
+
+
+def test_percentiles_of_captures_are_of_all_their_requests(tmp_path: Path) -> None:
+    """The median of 0.1 to 0.7 s is 0.4; the mean of the two medians would be 0.375."""
+    first = a_file(tmp_path / "a1.json", 0.1, 0.2, 0.3)
+    second = a_file(tmp_path / "a2.json", 0.4, 0.5, 0.6, 0.7)
+    other = a_file(tmp_path / "b1.json", 0.1, 0.2, 0.3)
+    found = compare(first, second, against=[other], store=tmp_path / "store")
+    assert of_a(found, "p50").value == pytest.approx(0.4)
+    assert of_a(found, "p99").value == pytest.approx(0.694)
+    assert of_a(found, "p50").reason == "of all requests of 2 captures together"
+    assert of_a(found, None).value == pytest.approx((0.2 + 0.55) / 2)  # each capture has the same weight
+
+
+def test_percentiles_of_summaries_are_each_captures(test_data: Path, tmp_path: Path) -> None:
+    """Two repeats of a real benchmark, and of another setting, whose files have no requests."""
+    runs = test_data / "serving_repeats"
+    sides = [[runs / f"{name}_rep{n}.json" for n in (2, 3)] for name in ("A0_baseline", "B0_chunk8192")]
+    row = of_a(compare(*sides[0], against=sides[1], store=tmp_path / "store"), "p99")
+    assert (row.value, row.status) == (None, "not_applicable")
+    assert row.reason == (
+        "percentiles cannot be pooled without each capture's requests; per capture: 68.0 ms, 73.2 ms"
     )

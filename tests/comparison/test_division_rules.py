@@ -15,18 +15,9 @@ from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import judge_subject
 from cclbench.comparison.work import comparison_warnings
 
-STATED = {
-    "suite": "MLPerf Training",
-    "benchmark": "llm",
-    "round": "v5.1",
-    "division": "closed",
-    "phase": "training",
-    "model_family": "llm",
-    "batch_size": 16,
-    "seq_len": 8,
-    "hardware_model": "H100",
-    "total_count": 8,
-}
+STATED = {"suite": "MLPerf Training", "benchmark": "llm", "round": "v5.1", "division": "closed"}
+STATED |= {"phase": "training", "model_family": "llm", "batch_size": 16, "seq_len": 8}
+STATED |= {"hardware_model": "H100", "total_count": 8}
 
 
 def result(letter: str, seconds: float = 100, source: str = "mlperf", **changes: Any) -> ComparisonSubject:
@@ -66,10 +57,22 @@ def test_others_are_not_comparable_and_say_why(changes: dict[str, Any], says: st
     assert says in found.words
 
 
-def test_scenarios_are_kept_apart() -> None:
+def test_what_rules_apply_to() -> None:
     offline, server = result("A", scenario="Offline"), result("B", scenario="Server")
     assert "results of one scenario" in (rule_refusal(offline, server) or "")
     assert rule_refusal(offline, result("B", scenario="Offline")) is None
+    # an unknown round is a warning and steps are compared
+    base, other = result("A", round=None), result("B", 50)
+    assert judge_subject(base, other).measure == "time.step"
+    warnings = comparison_warnings([base, other])
+    assert "equal work by MLPerf's rules is not certain: unknown the round of A" in warnings
+    # other publishers have no division
+    assert rule_refusal(result("A", source="x"), result("B", division="open")) is None
+    assert judge_subject(result("A", source="x"), result("B")).measure == "time.step"
+    # other accelerators are no scaling
+    base, other = result("A"), result("B", total_count=16)
+    assert scaling_of(base, other, UNKNOWN, ()) is not None
+    assert scaling_of(base, result("B", total_count=16, hardware_model="B200"), UNKNOWN, ()) is None
 
 
 def inference(letter: str, metric: str, value: float, **changes: Any) -> ComparisonSubject:
@@ -88,21 +91,3 @@ def test_closed_results_of_inference_are_compared_by_tokens_or_requests(metric: 
     assert (found.measure, found.ratio, found.outcome) == (metric, 2.0, "faster")
     assert "By MLPerf's rules for the closed division their work as a whole is equal." in found.words
     assert not any("equal work" in warning for warning in comparison_warnings([base, other]))
-
-
-def test_an_unknown_round_is_a_warning_and_steps_are_compared() -> None:
-    base, other = result("A", round=None), result("B", 50)
-    assert judge_subject(base, other).measure == "time.step"
-    warnings = comparison_warnings([base, other])
-    assert "equal work by MLPerf's rules is not certain: unknown the round of A" in warnings
-
-
-def test_other_publishers_have_no_division() -> None:
-    assert rule_refusal(result("A", source="x"), result("B", division="open")) is None
-    assert judge_subject(result("A", source="x"), result("B")).measure == "time.step"
-
-
-def test_other_accelerators_are_no_scaling() -> None:
-    base, other = result("A"), result("B", total_count=16)
-    assert scaling_of(base, other, UNKNOWN, ()) is not None
-    assert scaling_of(base, result("B", total_count=16, hardware_model="B200"), UNKNOWN, ()) is None

@@ -45,6 +45,13 @@ def test_one_capture_each_without_noise_has_the_prior_alone() -> None:
     assert math.log(found.ratio / found.low) == pytest.approx(reach_of(found))
     assert beyond(reach_of(found), 2, 0) == pytest.approx(0.05, abs=0.001)
     assert (found.spread.basis_words, found.spread.repeated, found.spread.stored) == ("prior", 0, 0)
+    # jobs swap to the inverse
+    random = np.random.default_rng(3)
+    a, b = ([np.exp(0.05 * random.standard_normal(n)) for n in steps] for steps in ((12, 5), (7, 9)))
+    there, back = compare_captures(a, b), compare_captures(b, a)
+    assert (there.low, there.high) == pytest.approx((1 / back.high, 1 / back.low))
+    scaled = compare_captures([10 * one for one in a], [10 * one for one in b])
+    assert (scaled.low, scaled.high) == pytest.approx((there.low, there.high))
 
 
 def test_steps_add_what_their_mean_varies_by() -> None:
@@ -73,9 +80,7 @@ def test_repeated_captures_tell_the_spread() -> None:
     assert beyond(reach_of(found), 1, 0, likelihood) == pytest.approx(0.05, abs=0.001)
     assert (found.spread.basis_words, found.spread.repeated) == ("captures", 2)
     assert found.spread.value == pytest.approx(0.016, abs=0.006)
-
-
-def test_captures_of_another_job_tell_it_too() -> None:
+    # captures of another job tell it too
     alone = compare_captures([np.full(5, 1.0)], [np.full(5, 1.05)])
     stored = compare_captures(
         [np.full(5, 1.0)], [np.full(5, 1.05)], [[np.full(5, 3 * m) for m in (0.999, 1.0, 1.001)]]
@@ -91,25 +96,17 @@ def test_the_ratio_is_of_the_mean_of_the_captures_means() -> None:
     found = compare_captures([np.full(9, 2.0), np.full(3, 4.0)], [np.full(5, 4.0)])
     assert found.ratio == pytest.approx(4 / 3)
     assert found.low < 4 / 3 < found.high
-
-
-def test_a_few_steps_do_not_tell_that_there_is_no_long_one() -> None:
-    """Three equal steps against thirty of which one is long: the first job's may vary as much."""
+    # three equal steps against thirty of which one is long: the first job's may vary as much
     long = np.ones(30)
     long[17] = 2
     calm = compare_captures([np.ones(30)], [np.ones(30)])
     found = compare_captures([np.ones(3)], [long])
     assert found.low < 1 < found.high
     assert reach_of(found) > 2 * reach_of(calm)
-
-
-def test_jobs_swap_to_the_inverse() -> None:
-    random = np.random.default_rng(3)
-    a, b = ([np.exp(0.05 * random.standard_normal(n)) for n in steps] for steps in ((12, 5), (7, 9)))
-    there, back = compare_captures(a, b), compare_captures(b, a)
-    assert (there.low, there.high) == pytest.approx((1 / back.high, 1 / back.low))
-    scaled = compare_captures([10 * one for one in a], [10 * one for one in b])
-    assert (scaled.low, scaled.high) == pytest.approx((there.low, there.high))
+    # the same values in another order: neighbours alike, or every other one
+    values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5] * 4)
+    slow = np.sort(values)
+    assert reach_of(compare_captures([slow], [slow])) > 1.5 * reach_of(compare_captures([values], [values]))
 
 
 @pytest.mark.parametrize("steps", [(1, 30), (2, 2), (30, 2), (2, 3)])
@@ -119,21 +116,6 @@ def test_below_three_steps_of_either_there_is_no_interval(steps: tuple[int, int]
     assert (found.low, found.high, found.captures_needed) == (None, None, None)
     assert found.ratio > 0
     assert LEAST_STEPS == 3
-
-
-def test_three_captures_of_one_step_have_an_interval_and_so_has_a_figure_of_a_whole_capture() -> None:
-    single = [np.array([value]) for value in (1.0, 1.02, 0.98)]
-    found = compare_captures(single, [1.5 * one for one in single])
-    assert 1 < found.low < 1.5 < found.high
-    whole = compare_captures([np.array([1.0])], [np.array([1.05])], whole=True)
-    assert whole.low < 1 < whole.high < 1.25
-
-
-def test_correlated_steps_widen_the_interval() -> None:
-    """The same values in another order: neighbours alike, or every other one."""
-    values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5] * 4)
-    slow = np.sort(values)
-    assert reach_of(compare_captures([slow], [slow])) > 1.5 * reach_of(compare_captures([values], [values]))
 
 
 @pytest.mark.parametrize("distance", [0.5, 0.1, 0.03])
@@ -152,6 +134,12 @@ def test_the_captures_needed_are_the_fewest_whose_interval_does_not_reach_so_far
 def test_more_than_a_hundred_captures_are_no_advice() -> None:
     assert compare_captures([np.ones(5)], [np.full(5, 1.001)]).captures_needed is None
     assert compare_captures([np.ones(5)], [np.ones(5)]).captures_needed is None
+    # three captures of one step have an interval and so has a figure of a whole capture
+    single = [np.array([value]) for value in (1.0, 1.02, 0.98)]
+    found = compare_captures(single, [1.5 * one for one in single])
+    assert 1 < found.low < 1.5 < found.high
+    whole = compare_captures([np.array([1.0])], [np.array([1.05])], whole=True)
+    assert whole.low < 1 < whole.high < 1.25
 
 
 @pytest.fixture(scope="module")
@@ -168,14 +156,10 @@ def script(repository: Path) -> ModuleType:
 @pytest.mark.parametrize(
     ("captures", "effect", "noise", "steps"),
     [
-        ((1, 1, 0), 0.01, "independent", (100, 100)),
-        ((1, 1, 0), 0.03, "AR 0.8", (30, 30)),
-        ((1, 1, 5), 0.03, "heavy tails", (100, 100)),
-        ((1, 5, 0), 0.03, "independent", (100, 10)),
-        ((2, 2, 0), 0.03, "5 % outliers", (100, 100)),
-        ((2, 5, 0), 0.0, "AR 0.8", (3, 3)),
-        ((3, 3, 0), 0.01, "two modes", (10, 100)),
-        ((5, 5, 0), 0.03, "AR 0.5", (30, 30)),
+        *(((1, 1, 0), 0.01, "independent", (100, 100)), ((1, 1, 0), 0.03, "AR 0.8", (30, 30))),
+        *(((1, 1, 5), 0.03, "heavy tails", (100, 100)), ((1, 5, 0), 0.03, "independent", (100, 10))),
+        *(((2, 2, 0), 0.03, "5 % outliers", (100, 100)), ((2, 5, 0), 0.0, "AR 0.8", (3, 3))),
+        *(((3, 3, 0), 0.01, "two modes", (10, 100)), ((5, 5, 0), 0.03, "AR 0.5", (30, 30))),
         ((3, 3, 0), 0.0, "two modes", (1, 1)),
     ],
 )

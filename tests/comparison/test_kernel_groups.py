@@ -28,22 +28,7 @@ def test_jobs_that_do_not_differ_have_no_group_that_does() -> None:
     assert group_differences(job(0, **alike), job(1, **alike)) == []
     nearly = {**alike, "GEMM": 0.51}
     assert group_differences(job(0, **alike), job(1, **nearly)) == []
-
-
-def test_what_differs_is_told_largest_first_with_wider_intervals() -> None:
-    """GEMM takes twice as long, attention a third; each of two intervals is wider than one of 95 %."""
-    found = group_differences(job(0, GEMM=0.5, attention=0.3), job(1, GEMM=1.0, attention=0.1))
-    assert found is not None
-    assert [one.group for one in found] == ["attention", "GEMM"]
-    assert [one.ratio for one in found] == pytest.approx([1 / 3, 2], rel=0.02)
-    alone = compare_captures([0.5 * (1 + NOISE[0, 0])], [1.0 * (1 + NOISE[0, 1])])
-    assert alone.low is not None
-    assert found[1].low < alone.low
-    # of two groups, each has a level of 97.5 %: 2.2414 standard deviations, not 1.9600
-    assert np.log(2 / found[1].low) == pytest.approx(np.log(2 / alone.low) * 2.2414 / 1.9600, rel=0.05)
-
-
-def test_small_groups_absent_ones_and_few_steps_are_not_judged() -> None:
+    # small groups absent ones and few steps are not judged
     base, other = job(0, GEMM=1.0, attention=0.04), job(1, GEMM=1.0, attention=0.01)
     assert group_differences(base, other) == []
     assert group_differences(job(0, GEMM=1.0), job(1, attention=1.0)) is None
@@ -54,9 +39,18 @@ def test_small_groups_absent_ones_and_few_steps_are_not_judged() -> None:
     assert group_differences({}, {}) is None
 
 
-def test_quantisation_loses_in_memory_bound_kernels_and_wins_in_products(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_what_differs_is_told_largest_first_with_wider_intervals() -> None:
+    """GEMM takes twice as long, attention a third; each of two intervals is wider than one of 95 %."""
+    found = group_differences(job(0, GEMM=0.5, attention=0.3), job(1, GEMM=1.0, attention=0.1))
+    assert [one.group for one in found] == ["attention", "GEMM"]
+    assert [one.ratio for one in found] == pytest.approx([1 / 3, 2], rel=0.02)
+    alone = compare_captures([0.5 * (1 + NOISE[0, 0])], [1.0 * (1 + NOISE[0, 1])])
+    assert found[1].low < alone.low
+    # of two groups, each has a level of 97.5 %: 2.2414 standard deviations, not 1.9600
+    assert np.log(2 / found[1].low) == pytest.approx(np.log(2 / alone.low) * 2.2414 / 1.9600, rel=0.05)
+
+
+def test_quantisation_loses_in_memory_and_wins_in_products(repository: Path, tmp_path: Path) -> None:
     """FP8 products are quicker, their casts and scales are kernels of their own."""
     cards = repository / "workload_cards"
     plain, fp8 = (cards / f"llama-train-{name}h100.yaml" for name in ("", "fp8-"))

@@ -13,35 +13,32 @@ from cclbench.present.sections import figure_cell, most_different
 
 
 def test_cards_differ_by_path() -> None:
-    found = card_differences(
-        [
-            subject("A", [], card()),
-            subject("B", [], card(parallelism__tp=4, parallelism__cp=[2], workload__precision=None)),
-        ]
-    )
+    changed = card(parallelism__tp=4, parallelism__cp=[2], workload__precision=None)
+    found = card_differences([subject("A", [], card()), subject("B", [], changed)])
     assert found == (
         CardDifference("parallelism.cp", {"A": None, "B": [2]}),
         CardDifference("parallelism.tp", {"A": 2, "B": 4}),
         CardDifference("workload.precision", {"A": "bf16", "B": None}),
     )
-
-
-def test_names_and_evidence_are_no_difference_and_a_missing_card_is_none() -> None:
+    # names and evidence are no difference and a missing card is none
     other = {**card(), "id": "another", "description": "of another", "evidence": {"launch": "x.sh"}}
     assert card_differences([subject("A", [], card()), subject("B", [], other), subject("C", [])]) == ()
     assert card_differences([subject("A", [], card()), subject("B", [])]) == ()
+    # an id within a section is a field as any other
+    base, other = card(), card()
+    base["workload"]["id"], other["workload"]["id"] = "x", "y"
+    base["hardware"], other["hardware"] = {"count": 4}, {"count": 4, "nodes": {"count": 2}}
+    found = card_differences([subject("A", [], base), subject("B", []), subject("C", [], other)])
+    assert found == (
+        CardDifference("hardware.nodes.count", {"A": None, "B": None, "C": 2}),
+        CardDifference("workload.id", {"A": "x", "B": None, "C": "y"}),
+    )
 
 
 def test_a_line_has_every_subjects_figure_or_its_reason() -> None:
     base = subject("A", [row("time.step", 1.0), row("compute.mfu", None, "1", reason="no card")])
-    other = subject(
-        "B",
-        [
-            row("time.step", 2.0, provenance="modelled"),
-            row("time.step", 1.5, stat="low", provenance="modelled"),
-            row("time.step", 2.5, stat="high", provenance="modelled"),
-        ],
-    )
+    modelled = ((2.0, None), (1.5, "low"), (2.5, "high"))
+    other = subject("B", [row("time.step", s, stat=stat, provenance="modelled") for s, stat in modelled])
     mfu, step = metric_lines([base, other], ["compute.mfu", "time.step"])
     assert (step.metric, step.unit) == ("time.step", "s")
     assert step.figures == {
@@ -52,27 +49,17 @@ def test_a_line_has_every_subjects_figure_or_its_reason() -> None:
         "A": MetricFigure(None, "not_applicable", None, "no card"),
         "B": MetricFigure(None, "not_applicable", None, "the run has no such figure"),
     }
-
-
-def test_what_is_only_there_in_parts_has_a_line_a_part() -> None:
+    # a measured figure has no band
+    rows = [row("time.step", 1.0), row("time.step", 0.5, stat="low"), row("time.step", 2.0, stat="high")]
+    (line,) = metric_lines([subject("A", rows)], ["time.step"])
+    assert line.figures["A"] == MetricFigure(1.0, "ok", "measured", None)
+    # what is only there in parts has a line a part
     base = subject("A", [row("serving.ttft", 0.2, stat="p50"), row("serving.ttft", 0.1, stat="low")])
     other = subject("B", [row("serving.ttft", 0.3), row("serving.ttft", 0.25, stat="p50")])
     whole, part = metric_lines([base, other], ["serving.ttft"])
     assert (whole.metric, whole.figures["B"].value) == ("serving.ttft", 0.3)
     assert part.metric == "serving.ttft[stat=p50]"
     assert [figure.value for figure in part.figures.values()] == [0.2, 0.25]
-
-
-def test_only_differences_at_the_top_are_left_out_by_name() -> None:
-    """An id within a section is a field as any other."""
-    base, other = card(), card()
-    base["workload"]["id"], other["workload"]["id"] = "x", "y"
-    base["hardware"], other["hardware"] = {"count": 4}, {"count": 4, "nodes": {"count": 2}}
-    found = card_differences([subject("A", [], base), subject("B", []), subject("C", [], other)])
-    assert found == (
-        CardDifference("hardware.nodes.count", {"A": None, "B": None, "C": 2}),
-        CardDifference("workload.id", {"A": "x", "B": None, "C": "y"}),
-    )
 
 
 def test_a_metric_that_nobody_has_has_no_line_and_one_without_a_number_its_unit() -> None:
@@ -86,6 +73,12 @@ def test_a_metric_that_nobody_has_has_no_line_and_one_without_a_number_its_unit(
     assert (alone.unit, alone.figures["A"].reason) == ("B/s", "no calls")
     neither = subject("B", [row("comm.busbw", None, "1/s")])
     assert [line.unit for line in metric_lines([base, neither], ["comm.busbw"])] == ["B/s"]
+    # what is not measured is marked
+    assert figure_cell(MetricFigure(0.1, "ok", "measured", None), "s") == "100 ms"
+    assert figure_cell(MetricFigure(0.1, "ok", "modelled", None), "s") == "~100 ms"
+    assert figure_cell(MetricFigure(0.1, "ok", "published", None), "s") == "*100 ms"
+    assert figure_cell(MetricFigure(None, "not_applicable", None, "why"), "s") == "n/a"
+    assert figure_cell(MetricFigure(None, "failed", None, "why"), "s") == "failed"
 
 
 def test_parts_of_several_keys_stand_in_order_and_only_where_a_whole_is_missing() -> None:
@@ -99,18 +92,10 @@ def test_parts_of_several_keys_stand_in_order_and_only_where_a_whole_is_missing(
     assert [line.metric for line in metric_lines([made("A", whole=True)], ["comm.busbw"])] == ["comm.busbw"]
     found = metric_lines([made("A", whole=True), made("B", whole=False)], ["comm.busbw"])
     assert [line.metric for line in found] == [
-        "comm.busbw",
-        "comm.busbw[collective=all_gather]",
-        "comm.busbw[collective=all_gather,group=0-1]",
+        *("comm.busbw", "comm.busbw[collective=all_gather]", "comm.busbw[collective=all_gather,group=0-1]"),
         "comm.busbw[collective=all_reduce]",
     ]
     assert found[2].figures["B"].value == 2.0
-
-
-def test_a_measured_figure_has_no_band() -> None:
-    rows = [row("time.step", 1.0), row("time.step", 0.5, stat="low"), row("time.step", 2.0, stat="high")]
-    (line,) = metric_lines([subject("A", rows)], ["time.step"])
-    assert line.figures["A"] == MetricFigure(1.0, "ok", "measured", None)
 
 
 def test_key_figures_come_first_then_the_most_different_and_equal_or_missing_ones_not_at_all() -> None:
@@ -130,13 +115,5 @@ def test_key_figures_come_first_then_the_most_different_and_equal_or_missing_one
     against = Versus("A", "B", "time.step", outcome="not comparable", work=UNKNOWN, words="", **nothing)
     found = Comparison((base, other), (), (against,), (), metric_lines([base, other], list(rows)))
     assert [line.metric for line in most_different(found)] == [
-        *("time.step", "time.idle", "comm.algbw", "comm.skew"),
+        *("time.step", "time.idle", "comm.algbw", "comm.skew")
     ]
-
-
-def test_what_is_not_measured_is_marked() -> None:
-    assert figure_cell(MetricFigure(0.1, "ok", "measured", None), "s") == "100 ms"
-    assert figure_cell(MetricFigure(0.1, "ok", "modelled", None), "s") == "~100 ms"
-    assert figure_cell(MetricFigure(0.1, "ok", "published", None), "s") == "*100 ms"
-    assert figure_cell(MetricFigure(None, "not_applicable", None, "why"), "s") == "n/a"
-    assert figure_cell(MetricFigure(None, "failed", None, "why"), "s") == "failed"

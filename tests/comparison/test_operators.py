@@ -48,20 +48,8 @@ def a_row(key: str, time_ns: int, **other: Any) -> OperatorRow:
 
 def a_table(by: By, rows: Sequence[OperatorRow], steps: int) -> OperatorTable:
     """A table of those rows over that many steps of rank 0."""
-    return OperatorTable(
-        run="run",
-        by=by,
-        window="steps",
-        ranks=(0,),
-        windows=steps,
-        time_ns=sum(row.time_ns for row in rows),
-        linked_share=1.0,
-        modelled_share=1.0,
-        roof=None,
-        rows=tuple(rows),
-        all_rows=len(rows),
-        notes=(),
-    )
+    time_ns, shares = sum(row.time_ns for row in rows), (1.0, 1.0)
+    return OperatorTable("run", by, "steps", (0,), steps, time_ns, *shares, None, tuple(rows), len(rows), ())
 
 
 def tables(
@@ -120,6 +108,18 @@ def test_a_difference_by_operator() -> None:
     assert mm.before.time_s == pytest.approx(100 / 3 * 1e-9)
     assert (add.after, relu.before) == (None, None)
     assert found.modules == ()
+    # what differs as much is in order of names
+    before = tables([a_row("b", 10), a_row("a", 30), a_row("c", 5)])
+    after = tables([a_row("b", 20), a_row("a", 20), a_row("c", 20)])
+    assert told(work_difference("A", "B", before, after).operators) == [("c", 15), ("a", -10), ("b", 10)]
+    # 6e9 FLOP in a step are 12e9 in two; the second pair shares both, and so each stands alone
+    before = tables([a_row("cudnn", 50, **CONVOLUTION), a_row("x", 5, family="f", flops=1.0)])
+    others = [a_row("y", 5, family="f", flops=2.0), a_row("z", 5, family="f", flops=2.0)]
+    after = tables([a_row("miopen", 60, family="convolution", flops=12e9), *others], 2)
+    assert matched(before, after) == [
+        *(("cudnn", "miopen", -20), ("x", None, -5)),
+        *(("y", None, 3), ("z", None, 2)),  # 2.5 and 2.5: 5 in all
+    ]
 
 
 def test_the_roofline_is_that_of_each_machine() -> None:
@@ -129,127 +129,58 @@ def test_the_roofline_is_that_of_each_machine() -> None:
     (mm,) = work_difference("A", "B", before, after).operators
     assert (mm.before.roofline_s, mm.before.reached) == (pytest.approx(40e-9), pytest.approx(0.4))
     assert (mm.after.roofline_s, mm.after.reached) == (pytest.approx(4.5e-9), pytest.approx(0.2))
+    # of y the least time is 0 of 10 ns; of z nothing is known; calls are per step
+    rows = [a_row("y", 20, roofline_s=0.0, gap_s=20e-9, calls=6), a_row("z", 10)]
+    y, z = work_difference("A", "B", tables(rows, 2), tables(rows, 2)).operators
+    assert (y.before.roofline_s, y.before.reached, y.before.calls) == (0.0, 0.0, 3.0)
+    assert (z.before.roofline_s, z.before.reached, z.before.calls) == (None, None, 0.5)
+    # a work at its roofline has no gap
+    run = tables([a_row("mm", 10, roofline_s=10e-9, gap_s=0.0)])
+    (mm,) = work_difference("A", "B", run, run).operators
+    assert (mm.before.roofline_s, mm.before.reached) == (10e-9, 1.0)
 
 
 CONVOLUTION = {"family": "convolution", "flops": 6e9}
 
 
-def test_other_names_are_matched_by_model_and_flops() -> None:
-    """6e9 FLOP in a step are 12e9 in two; the second pair shares both, and so each stands alone."""
-    before = tables([a_row("cudnn", 50, **CONVOLUTION), a_row("x", 5, family="f", flops=1.0)])
-    after = tables(
-        [
-            a_row("miopen", 60, family="convolution", flops=12e9),
-            a_row("y", 5, family="f", flops=2.0),
-            a_row("z", 5, family="f", flops=2.0),
-        ],
-        2,
-    )
-    found = work_difference("A", "B", before, after)
-    assert [(one.name, one.also) for one in found.operators] == [
-        ("cudnn", "miopen"),
-        ("x", None),
-        ("y", None),
-        ("z", None),
-    ]
-    assert [one.change_ns for one in found.operators] == [-20, -5, 3, 2]  # 2.5 and 2.5: 5 in all
+def matched(before: OperatorTables, after: OperatorTables) -> list[tuple[str, str | None, int]]:
+    """Names in A and in B, and whole ns."""
+    operators = work_difference("A", "B", before, after).operators
+    return [(one.name, one.also, one.change_ns) for one in operators]
 
 
 @pytest.mark.parametrize(
-    "other", [{"flops": 7e9}, {"family": "matrix product"}, {"modelled_share": 0.5}, {"flops": None}]
+    ("base", "other"),
+    [
+        *(({}, {"flops": 7e9}), ({}, {"family": "matrix product"}), ({}, {"modelled_share": 0.5})),
+        ({}, {"flops": None}),
+        # works without a model
+        *(({"family": None}, {"family": None}), ({"flops": None}, {"flops": None})),
+    ],
 )
-def test_what_differs_stands_alone(other: dict[str, Any]) -> None:
-    before, after = tables([a_row("a", 5, **CONVOLUTION)]), tables([a_row("b", 5, **(CONVOLUTION | other))])
+def test_what_differs_stands_alone(base: dict[str, Any], other: dict[str, Any]) -> None:
+    before, after = (tables([a_row(n, 5, **(CONVOLUTION | own))]) for n, own in (("a", base), ("b", other)))
     assert told(work_difference("A", "B", before, after).operators) == [("a", -5), ("b", 5)]
 
 
 @pytest.mark.parametrize(
-    ("flops", "matched"), [(6.000000000004e9, True), (6.00000000004e9, False), (5.99999999996e9, False)]
+    ("flops", "equal"), [(6.000000000004e9, True), (6.00000000004e9, False), (5.99999999996e9, False)]
 )
-def test_flops_are_compared_by_twelve_digits(flops: float, matched: bool) -> None:
+def test_flops_are_compared_by_twelve_digits(flops: float, equal: bool) -> None:
     before = tables([a_row("cudnn", 50, **CONVOLUTION)])
     after = tables([a_row("miopen", 60, family="convolution", flops=flops)])
-    found = work_difference("A", "B", before, after).operators
-    assert [(one.name, one.also) for one in found] == (
-        [("cudnn", "miopen")] if matched else [("miopen", None), ("cudnn", None)]
-    )
+    found = [one[:2] for one in matched(before, after)]
+    assert found == ([("cudnn", "miopen")] if equal else [("miopen", None), ("cudnn", None)])
 
 
 def test_what_several_of_the_base_share_is_nobodys_match() -> None:
     before = tables([a_row("a", 5, **CONVOLUTION), a_row("b", 4, **CONVOLUTION)])
     after = tables([a_row("c", 3, **CONVOLUTION)])
-    found = work_difference("A", "B", before, after).operators
-    assert [(one.name, one.also, one.change_ns) for one in found] == [
-        ("a", None, -5),
-        ("b", None, -4),
-        ("c", None, 3),
-    ]
-
-
-def test_an_operator_of_one_name_is_not_matched_by_its_model_too() -> None:
+    assert matched(before, after) == [("a", None, -5), ("b", None, -4), ("c", None, 3)]
+    # an operator of one name is not matched by its model too
     before = tables([a_row("mm", 5, **CONVOLUTION), a_row("x", 7)])
     after = tables([a_row("mm", 6, **CONVOLUTION), a_row("y", 3, **CONVOLUTION)])
-    found = work_difference("A", "B", before, after).operators
-    assert [(one.name, one.also, one.change_ns) for one in found] == [
-        ("x", None, -7),
-        ("y", None, 3),
-        ("mm", None, 1),
-    ]
-
-
-def test_a_roofline_is_known_where_some_time_is() -> None:
-    """Of y the least time is 0 of 10 ns; of z nothing is known; calls are per step."""
-    rows = [a_row("y", 20, roofline_s=0.0, gap_s=20e-9, calls=6), a_row("z", 10)]
-    y, z = work_difference("A", "B", tables(rows, 2), tables(rows, 2)).operators
-    assert (y.before.roofline_s, y.before.reached, y.before.calls) == (0.0, 0.0, 3.0)
-    assert (z.before.roofline_s, z.before.reached, z.before.calls) == (None, None, 0.5)
-
-
-def test_what_differs_as_much_is_in_order_of_names() -> None:
-    before = tables([a_row("b", 10), a_row("a", 30), a_row("c", 5)])
-    after = tables([a_row("b", 20), a_row("a", 20), a_row("c", 20)])
-    assert told(work_difference("A", "B", before, after).operators) == [("c", 15), ("a", -10), ("b", 10)]
-
-
-def test_modules_need_names_in_both_runs() -> None:
-    ops = [a_row("mm", 40)]
-    named = tables(ops, modules=[a_row("Net_0", 40)])
-    part = tables(ops, modules=[a_row("Net_0", 30), a_row(NO_MODULE, 10)])
-    silent = tables(ops, modules=[a_row(NO_MODULE, 40)])
-    assert work_difference("A", "B", named, silent).modules == ()
-    assert work_difference("A", "B", silent, named).modules == ()
-    assert told(work_difference("A", "B", named, part).modules) == [("Net", -10), (NO_MODULE, 10)]
-
-
-def test_modules_of_one_class_add_up_their_rooflines() -> None:
-    modules = [
-        a_row("Net_0/Layer_0", 10, roofline_s=4e-9, gap_s=6e-9),
-        a_row("Net_0/Layer_12", 30, roofline_s=8e-9, gap_s=22e-9),
-        a_row("Net_0/Layer_1b", 5),
-    ]
-    run = tables([a_row("mm", 45)], modules=modules)
-    found = {one.name: one.before for one in work_difference("A", "B", run, run).modules}
-    assert set(found) == {"Net/Layer", "Net/Layer_1b"}
-    layer = found["Net/Layer"]
-    assert (layer.time_s, layer.calls) == (pytest.approx(40e-9), 2)
-    assert (layer.roofline_s, layer.reached) == (pytest.approx(12e-9), pytest.approx(0.3))
-
-
-def test_one_shape_alone_says_nothing_more() -> None:
-    shapes = [a_row("mm([2,2])", 30)]
-    before, after = tables([a_row("mm", 30)], shapes=shapes), tables([a_row("mm", 35)], shapes=shapes)
-    assert work_difference("A", "B", before, after).operators[0].shapes == ()
-
-
-def test_shapes_of_an_operator_that_the_other_calls_otherwise() -> None:
-    shapes = [
-        [a_row(f"{name}([2])", 3 + more), a_row(f"{name}([4])", 7)]
-        for name, more in (("cudnn", 0), ("miopen", 1))
-    ]
-    before = tables([a_row("cudnn", 10, **CONVOLUTION)], shapes=shapes[0])
-    after = tables([a_row("miopen", 11, **CONVOLUTION)], shapes=shapes[1])
-    (found,) = work_difference("A", "B", before, after).operators
-    assert told(found.shapes) == [("[2]", 1), ("[4]", 0)]
+    assert matched(before, after) == [("x", None, -7), ("y", None, 3), ("mm", None, 1)]
 
 
 def with_operators(
@@ -311,9 +242,7 @@ def test_operators_are_those_of_the_windows_of_the_step_time(
 
 
 @pytest.mark.parametrize("lacking", [False, True])
-def test_operators_of_several_captures_are_those_of_all_their_steps(
-    monkeypatch: pytest.MonkeyPatch, lacking: bool
-) -> None:
+def test_operators_of_captures_are_of_all_steps(monkeypatch: pytest.MonkeyPatch, lacking: bool) -> None:
     """mm takes 40 ns in the one step of the first and 80 in the two of the second, add 30 in the latter.
 
     Of both 120 / 3 = 40 and 30 / 3 = 10 ns a step; where one has no operators the job has none.
@@ -343,18 +272,6 @@ def test_operators_of_several_captures_are_those_of_all_their_steps(
     assert [(one.calls, one.flops, one.share) for one in ops.rows] == [(2, 18.0, 0.8), (2, None, 0.2)]
 
 
-@pytest.mark.parametrize("lacking", [{"family": None}, {"flops": None}])
-def test_works_without_a_model_are_not_matched(lacking: dict[str, Any]) -> None:
-    before, after = (tables([a_row(name, 5, **(CONVOLUTION | lacking))]) for name in ("a", "b"))
-    assert told(work_difference("A", "B", before, after).operators) == [("a", -5), ("b", 5)]
-
-
-def test_a_work_at_its_roofline_has_no_gap() -> None:
-    run = tables([a_row("mm", 10, roofline_s=10e-9, gap_s=0.0)])
-    (mm,) = work_difference("A", "B", run, run).operators
-    assert (mm.before.roofline_s, mm.before.reached) == (10e-9, 1.0)
-
-
 def test_shapes_are_told_where_they_are_equal() -> None:
     shapes = (
         [a_row("mm([2,2])", 30), a_row("mm([4,4])", 70)],
@@ -365,6 +282,19 @@ def test_shapes_are_told_where_they_are_equal() -> None:
     assert told(found.operators[0].shapes) == [("[2,2]", -10), ("[4,4]", 5)]
     other = tables([a_row("mm", 95)], shapes=[a_row("mm([4,4])", 75), a_row("mm([3,3])", 20)])
     assert work_difference("A", "B", before, other).operators[0].shapes == ()
+    # one shape alone says nothing more
+    shapes = [a_row("mm([2,2])", 30)]
+    before, after = tables([a_row("mm", 30)], shapes=shapes), tables([a_row("mm", 35)], shapes=shapes)
+    assert work_difference("A", "B", before, after).operators[0].shapes == ()
+    # shapes of an operator that the other calls otherwise
+    shapes = [
+        [a_row(f"{name}([2])", 3 + more), a_row(f"{name}([4])", 7)]
+        for name, more in (("cudnn", 0), ("miopen", 1))
+    ]
+    before = tables([a_row("cudnn", 10, **CONVOLUTION)], shapes=shapes[0])
+    after = tables([a_row("miopen", 11, **CONVOLUTION)], shapes=shapes[1])
+    (found,) = work_difference("A", "B", before, after).operators
+    assert told(found.shapes) == [("[2]", 1), ("[4]", 0)]
 
 
 def test_modules_of_one_class_are_one() -> None:
@@ -375,6 +305,26 @@ def test_modules_of_one_class_are_one() -> None:
     (layer,) = work_difference("A", "B", before, after).modules
     assert (layer.name, layer.change_ns) == ("Net/Layer", -15)
     assert (layer.before.time_s, layer.before.calls) == (pytest.approx(40e-9), 3)
+    # modules of one class add up their rooflines
+    modules = [
+        a_row("Net_0/Layer_0", 10, roofline_s=4e-9, gap_s=6e-9),
+        a_row("Net_0/Layer_12", 30, roofline_s=8e-9, gap_s=22e-9),
+        a_row("Net_0/Layer_1b", 5),
+    ]
+    run = tables([a_row("mm", 45)], modules=modules)
+    found = {one.name: one.before for one in work_difference("A", "B", run, run).modules}
+    assert set(found) == {"Net/Layer", "Net/Layer_1b"}
+    layer = found["Net/Layer"]
+    assert (layer.time_s, layer.calls) == (pytest.approx(40e-9), 2)
+    assert (layer.roofline_s, layer.reached) == (pytest.approx(12e-9), pytest.approx(0.3))
+    # modules need names in both runs
+    ops = [a_row("mm", 40)]
+    named = tables(ops, modules=[a_row("Net_0", 40)])
+    part = tables(ops, modules=[a_row("Net_0", 30), a_row(NO_MODULE, 10)])
+    silent = tables(ops, modules=[a_row(NO_MODULE, 40)])
+    assert work_difference("A", "B", named, silent).modules == ()
+    assert work_difference("A", "B", silent, named).modules == ()
+    assert told(work_difference("A", "B", named, part).modules) == [("Net", -10), (NO_MODULE, 10)]
 
 
 SIDE = st.tuples(
@@ -402,13 +352,8 @@ def test_they_sum_whatever_the_steps(one: Any, another: Any) -> None:
     for change in found.operators:
         if change.shapes:
             assert sum(shape.change_ns for shape in change.shapes) == change.change_ns
-        exact = [
-            next(
-                (Fraction(row.time_ns, side.ops.windows) for row in side.ops.rows if row.key == change.name),
-                0,
-            )
-            for side in made
-        ]
+        ns = [{row.key: row.time_ns for row in side.ops.rows}.get(change.name, 0) for side in made]
+        exact = [Fraction(own, side.ops.windows) for own, side in zip(ns, made, strict=True)]
         assert abs(change.change_ns - (exact[1] - exact[0])) <= 1
 
 
@@ -423,7 +368,6 @@ def test_real_runs_sum_to_their_tables(test_data: Path, tmp_path: Path) -> None:
     assert found.change_ns == round(totals[1] - totals[0])
     for changes in (found.operators, found.modules):
         assert sum(one.change_ns for one in changes) == found.change_ns
-        assert [abs(one.change_ns) for one in changes] == sorted(
-            (abs(one.change_ns) for one in changes), reverse=True
-        )
+        sizes = [abs(one.change_ns) for one in changes]
+        assert sizes == sorted(sizes, reverse=True)
     assert {one.name for one in found.operators if one.before and one.after} >= {"aten::mm", "aten::mul"}

@@ -42,12 +42,14 @@ def test_strong_scaling_with_the_interval_of_the_ratio() -> None:
     assert scaling_words(found).startswith(
         "Strong scaling from 2 to 4 devices: 80.0 % of the tokens per second and device (95 % interval 7"
     )
-
-
-def test_weak_scaling_whichever_run_comes_first() -> None:
+    # weak scaling whichever run comes first
     found, other = scaling_of(FEW, WEAK, REFUTED, ()), scaling_of(WEAK, FEW, REFUTED, ())
     assert found == other
     assert (found.kind, found.efficiency) == ("weak", pytest.approx(0.95, rel=1e-3))
+    # two steps have an efficiency without an interval
+    found = scaling_of(FEW, a_run("B", 4, 16, [80.0, 80.0]), UNKNOWN, ())
+    assert (found.low, found.high) == (None, None)
+    assert scaling_words(found).endswith("80.0 % of the tokens per second and device.")
 
 
 @pytest.mark.parametrize(
@@ -65,12 +67,6 @@ def test_weak_scaling_whichever_run_comes_first() -> None:
 )
 def test_other_work_or_no_rate_is_no_scaling(other: ComparisonSubject, work: Equality) -> None:
     assert scaling_of(FEW, other, work, ()) is None
-
-
-def test_two_steps_have_an_efficiency_without_an_interval() -> None:
-    found = scaling_of(FEW, a_run("B", 4, 16, [80.0, 80.0]), UNKNOWN, ())
-    assert (found.low, found.high) == (None, None)
-    assert scaling_words(found).endswith("80.0 % of the tokens per second and device.")
 
 
 def test_the_line_of_the_metric_has_the_figure_of_the_other() -> None:

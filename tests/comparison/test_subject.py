@@ -16,21 +16,9 @@ STEP = [row("time.step", 1.0)]
 
 def workload(**known: Any) -> WorkFacts:
     """Of a tiny model on four H100s, less what is None."""
-    told: dict[str, Any] = {
-        "model": "Tiny-Llama",
-        "phase": "training",
-        "accelerator": "nvidia-h100-sxm",
-        "devices": 4,
-        "batch": 16,
-        "sequence_length": 128,
-        "framework": None,
-        "plan": None,
-    }
+    told: dict[str, Any] = {"model": "Tiny-Llama", "phase": "training", "accelerator": "nvidia-h100-sxm"}
+    told |= {"devices": 4, "batch": 16, "sequence_length": 128, "framework": None, "plan": None}
     return WorkFacts(**(told | known))
-
-
-def test_its_place_follows_from_its_letter() -> None:
-    assert [subject(letter, []).index for letter in ("A", "C", "Z")] == [0, 2, 25]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +43,7 @@ def test_steps_are_those_of_the_step_time() -> None:
     assert subject("A", rows).step_count == 2
     assert subject("A", STEP).step_count == 0
 
-
-def test_a_step_time_of_an_open_step_says_so_first() -> None:
+    # a step time of an open step says so first
     def all_open(reason: str | None) -> bool:
         return subject("A", [row("time.step", 1.0, reason=reason)]).all_open
 
@@ -64,32 +51,13 @@ def test_a_step_time_of_an_open_step_says_so_first() -> None:
     assert not all_open(f"besides, {ALL_OPEN}")
     assert not all_open(None)
     assert not subject("A", []).all_open
+    # its place follows from its letter
+    assert [subject(letter, []).index for letter in ("A", "C", "Z")] == [0, 2, 25]
 
 
-def test_a_field_is_the_cards_by_its_path() -> None:
-    one = subject("A", STEP, card())
-    assert one.card_field("workload.batch.global") == 16
-    assert one.card_field("workload.batch.global.more") is None
-    assert one.card_field("workload.nothing.here") is None
-    assert one.card_field("workload.batch") == {"global": 16, "sequence_length": 128}
-    assert subject("A", STEP).card_field("workload.phase") is None
-
-
-METADATA = {
-    "model_family": "tiny-llama",
-    "phase": "training",
-    "hardware_model": "nvidia_a100",
-    "batch_size": 64,
-    "seq_len": 1024,
-    "total_count": 8,
-    "framework": "torchtitan-v2.1",
-    "dp": 2,
-    "fsdp": 1,
-    "tp": 4,
-    "dp_replicate": 2,
-    "dp_shard": 1,
-    "precision": "",
-}
+METADATA = {"model_family": "tiny-llama", "phase": "training", "hardware_model": "nvidia_a100"}
+METADATA |= {"batch_size": 64, "seq_len": 1024, "total_count": 8, "framework": "torchtitan-v2.1"}
+METADATA |= {"dp": 2, "fsdp": 1, "tp": 4, "dp_replicate": 2, "dp_shard": 1, "precision": ""}
 
 
 def published(of: dict[str, Any] | None = None) -> ComparisonSubject:
@@ -104,17 +72,13 @@ def test_published_metadata_tell_what_ran() -> None:
     assert published().card_field("workload.precision") is None
     assert published().published_field("software.framework.name") is None
     assert published().device_count == 8
-
-
-def test_a_card_made_of_published_metadata_lacks_names_alone() -> None:
+    # a card made of published metadata lacks names alone
     lacking = card(
         workload__model__name=None, hardware__accelerator=None, workload__precision=None, hardware__count=None
     )
     made = published(lacking)
-    assert (made.card_field("workload.model.name"), made.card_field("hardware.accelerator")) == (
-        "tiny-llama",
-        "nvidia_a100",
-    )
+    names = [made.card_field(path) for path in ("workload.model.name", "hardware.accelerator")]
+    assert names == ["tiny-llama", "nvidia_a100"]
     assert made.card_field("hardware.count") is None
     assert subject("A", STEP, lacking).card_field("workload.model.name") is None
 
@@ -133,6 +97,13 @@ def test_a_card_tells_what_ran_and_the_trace_the_device() -> None:
     assert subject("A", STEP, card(parallelism={"tp": 1})).workload.plan == "unsplit"
     assert subject("A", STEP, card(parallelism=None)).workload.plan is None
     assert subject("A", STEP, card()).workload.accelerator == "nvidia-h100-sxm"
+    # a field is the cards by its path
+    one = subject("A", STEP, card())
+    assert one.card_field("workload.batch.global") == 16
+    assert one.card_field("workload.batch.global.more") is None
+    assert one.card_field("workload.nothing.here") is None
+    assert one.card_field("workload.batch") == {"global": 16, "sequence_length": 128}
+    assert subject("A", STEP).card_field("workload.phase") is None
 
 
 @pytest.mark.parametrize(
@@ -148,19 +119,14 @@ def test_work_is_equal_where_model_phase_batch_and_length_are() -> None:
     assert workload(model="TINY-LLAMA", devices=8, plan="tp2").work_key == workload().work_key
     for name in ("model", "phase", "batch", "sequence_length"):
         assert workload(**{name: None}).work_key is None
-
-
-def test_published_hardware_is_never_that_of_a_run_here() -> None:
-    """Both are four H100s."""
+    # both are four H100s
     metadata = {**METADATA, "hardware_model": "nvidia-h100-sxm", "total_count": 4}
     other = subject("B", STEP, published={"metadata": metadata})
     assert subject("A", STEP, card()).hardware_key == (False, "nvidia-h100-sxm", 4)
     assert other.hardware_key == (True, "nvidia-h100-sxm", 4)
     unknown = {key: value for key, value in metadata.items() if key != "total_count"}
     assert subject("B", STEP, published={"metadata": unknown}).hardware_key is None
-
-
-def test_devices_are_what_the_traces_call_them() -> None:
+    # devices are what the traces call them
     assert subject("A", STEP, card()).devices == ("H100",)
     assert published().devices == ("nvidia_a100",)
     nameless = {key: value for key, value in METADATA.items() if key != "hardware_model"}

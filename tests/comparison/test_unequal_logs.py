@@ -45,10 +45,7 @@ def test_unequal_work_is_said_before_any_ratio(
     changes: dict[str, int],
     says: str,
 ) -> None:
-    pair = (
-        job(tmp_path / "a.log", 1.0, 16),
-        job(tmp_path / "b.log", 2.0, **{"batch": 16, **changes}),
-    )
+    pair = (job(tmp_path / "a.log", 1.0, 16), job(tmp_path / "b.log", 2.0, **{"batch": 16, **changes}))
     document = json.loads(call("compare", *pair, "--json").out)
     (versus,) = document["versus"]
     assert versus["words"].startswith(f"Their work differs ({says}), so step times do not rank them.")

@@ -24,6 +24,19 @@ def test_equal_work_says_nothing() -> None:
     pair = two(parallelism__tp=4, workload__model__name="Tiny_Llama", hardware__accelerator="nvidia-a100")
     assert work_inequalities(*pair) == []
     assert comparison_warnings(pair) == ()
+    # tokens per step are compared though no card field differs
+    rows = [[*STEP, row("throughput.tokens", rate, "1/s")] for rate in (2048.0, 1024.0)]
+    pair = tuple(subject(letter, own, card()) for letter, own in zip("AB", rows, strict=True))
+    assert work_inequalities(*pair) == ["tokens per step 1,024 against 2,048"]
+    # precision and the number of devices are no other work
+    pair = two(workload__precision="fp8", hardware__count=8)
+    assert work_inequalities(*pair) == []
+    assert comparison_warnings(pair) == ("precision: A bf16, B fp8", "number of devices: A 4, B 8")
+    # three subjects stand in one line
+    three = [
+        subject(x, STEP, card(workload__batch__global=n)) for x, n in zip("ABC", (8, 8, 16), strict=True)
+    ]
+    assert comparison_warnings(three) == ("the work differs: global batch: A 8, B 8, C 16",)
 
 
 @pytest.mark.parametrize(
@@ -42,12 +55,6 @@ def test_unequal_work_is_a_warning_at_the_top(changes: dict, says: str) -> None:
     assert len(work_inequalities(*pair)) == 1
 
 
-def test_tokens_per_step_are_compared_though_no_card_field_differs() -> None:
-    rows = [[*STEP, row("throughput.tokens", rate, "1/s")] for rate in (2048.0, 1024.0)]
-    pair = tuple(subject(letter, own, card()) for letter, own in zip("AB", rows, strict=True))
-    assert work_inequalities(*pair) == ["tokens per step 1,024 against 2,048"]
-
-
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [(1_000_000, 999_999, True), (1_000_000, 1_000_002, False), (999_998, 999_999, False)],
@@ -59,14 +66,6 @@ def test_counts_that_differ_by_a_millionth_are_one(one: int, other: int, same: b
     )
     assert (work_inequalities(*pair) == []) == same
     assert (comparison_warnings(pair) == ()) == same
-
-
-def test_the_phase_alone_does_not_tell_the_work() -> None:
-    phase = {"version": 2, "id": "x", "workload": {"phase": "training"}}
-    assert is_work_unknown(subject("A", STEP, phase))
-    assert not is_work_unknown(subject("A", STEP, phase | {"workload": {"model": {"name": "x"}}}))
-    tokens = [*STEP, row("throughput.tokens", 10.0, "1/s")]
-    assert not is_work_unknown(subject("A", tokens, phase))
 
 
 @pytest.mark.parametrize(
@@ -82,12 +81,6 @@ def test_six_are_listed_by_name(letters: str, named: str) -> None:
     assert first.startswith(f"the work of a step of {named} is unknown")
 
 
-def test_precision_and_the_number_of_devices_are_no_other_work() -> None:
-    pair = two(workload__precision="fp8", hardware__count=8)
-    assert work_inequalities(*pair) == []
-    assert comparison_warnings(pair) == ("precision: A bf16, B fp8", "number of devices: A 4, B 8")
-
-
 def test_without_a_card_the_work_is_unknown() -> None:
     pair = subject("A", STEP), subject("B", STEP, card())
     assert work_inequalities(*pair) == []
@@ -100,9 +93,13 @@ def test_without_a_card_the_work_is_unknown() -> None:
         "the card of B lacks workload.batch.global and workload.batch.sequence_length:"
         " equal work is not certain"
     )
-
-
-def test_a_request_of_inference_has_an_input_length() -> None:
+    # the phase alone does not tell the work
+    phase = {"version": 2, "id": "x", "workload": {"phase": "training"}}
+    assert is_work_unknown(subject("A", STEP, phase))
+    assert not is_work_unknown(subject("A", STEP, phase | {"workload": {"model": {"name": "x"}}}))
+    tokens = [*STEP, row("throughput.tokens", 10.0, "1/s")]
+    assert not is_work_unknown(subject("A", tokens, phase))
+    # a request of inference has an input length
     made = card(workload__batch__sequence_length=None, workload__batch__input_length=128)
     assert comparison_warnings((subject("A", STEP, card()), subject("B", STEP, made))) == ()
 
@@ -132,18 +129,12 @@ def test_what_weakens_a_comparison_is_said(other: ComparisonSubject, says: str) 
 
 def test_a_modelled_figure_beside_a_measured_one_is_named() -> None:
     measured = subject("A", [*STEP, row("comm.busbw", 1e9, "B/s"), row("comm.volume", 1.0, "B")], card())
-    modelled = subject(
-        "B",
-        [*STEP, row("comm.busbw", 2e9, "B/s", provenance="modelled"), row("comm.volume", 1.0, "B")],
-        card(),
-    )
+    rows = [row("comm.busbw", 2e9, "B/s", provenance="modelled"), row("comm.volume", 1.0, "B")]
+    modelled = subject("B", [*STEP, *rows], card())
     assert comparison_warnings((measured, modelled)) == ("modelled in B but not in the others: comm.busbw",)
     assert comparison_warnings((modelled, modelled)) == ()
 
-
-def test_modelled_figures_are_named_by_who_has_them() -> None:
-    """Ends of a band and figures without a number are none; metrics stand in order of their names."""
-
+    # ends of a band and figures without a number are none; metrics stand in order of their names
     def made(letter: str, *modelled: str) -> ComparisonSubject:
         rows = [
             row(m, 1.0, "B/s", provenance="modelled" if m in modelled else "measured")
@@ -161,16 +152,6 @@ def test_modelled_figures_are_named_by_who_has_them() -> None:
     )
 
 
-def test_how_much_waiting_is_may_be_untold_too() -> None:
-    told = subject("A", parts_of(compute=1.0, exposed_wait=0.1, exposed_unmatched=0.1), card())
-    silent = subject("B", parts_of(compute=1.0, exposed_unmatched=0.2), card())
-    without = subject("C", STEP, card())
-    assert [w for w in comparison_warnings((told, silent, without)) if "does not show" in w] == [
-        "B does not show how much of the exposed communication is waiting: all of it is in exposed unmatched"
-    ]
-    assert not any("does not show" in w for w in comparison_warnings((silent, silent, without)))
-
-
 def test_a_lone_open_step_and_a_cut_weaken_each_run_by_itself() -> None:
     open_step = subject("B", [row("time.step", 1.0, reason=f"{ALL_OPEN}: whatever")], card(), truncated=True)
     assert comparison_warnings((open_step,)) == (
@@ -178,6 +159,14 @@ def test_a_lone_open_step_and_a_cut_weaken_each_run_by_itself() -> None:
         "a trace of B is truncated: its figures cover the part before",
     )
     assert comparison_warnings((subject("A", STEP, card(), ranks=3, world=3),)) == ()
+    # published metadata stand in where a card is silent
+    metadata = {"model_family": "tiny-llama", "phase": "training", "hardware_model": "nvidia_a100"}
+    stated = {"metadata": metadata | {"batch_size": 64, "seq_len": "1024", "total_count": 4}}
+    bare, base = subject("B", STEP, published=stated), subject("A", STEP, card())
+    assert work_inequalities(base, bare) == ["global batch 64 against 16"]
+    assert bare.card_field("workload.batch.sequence_length") is None  # a text is no count
+    with_card = subject("B", STEP, card(workload__batch__global=None), published=stated)
+    assert with_card.card_field("workload.batch.global") is None  # the card has judged that field
 
 
 def test_parts_that_only_some_can_tell_are_said_with_the_reason() -> None:
@@ -189,30 +178,14 @@ def test_parts_that_only_some_can_tell_are_said_with_the_reason() -> None:
         "B does not show how much of the idle time is host-bound (the CPU is the device):"
         " all of it is in other idle"
     )
-
-
-def test_three_subjects_stand_in_one_line() -> None:
-    three = [
-        subject(x, STEP, card(workload__batch__global=n)) for x, n in zip("ABC", (8, 8, 16), strict=True)
+    # how much waiting is may be untold too
+    told = subject("A", parts_of(compute=1.0, exposed_wait=0.1, exposed_unmatched=0.1), card())
+    silent = subject("B", parts_of(compute=1.0, exposed_unmatched=0.2), card())
+    without = subject("C", STEP, card())
+    assert [w for w in comparison_warnings((told, silent, without)) if "does not show" in w] == [
+        "B does not show how much of the exposed communication is waiting: all of it is in exposed unmatched"
     ]
-    assert comparison_warnings(three) == ("the work differs: global batch: A 8, B 8, C 16",)
-
-
-def test_published_metadata_stand_in_where_a_card_is_silent() -> None:
-    metadata = {
-        "model_family": "tiny-llama",
-        "phase": "training",
-        "hardware_model": "nvidia_a100",
-        "batch_size": 64,
-        "seq_len": "1024",
-        "total_count": 4,
-    }
-    told = {"published": {"metadata": metadata}}
-    bare, base = subject("B", STEP, published=told["published"]), subject("A", STEP, card())
-    assert work_inequalities(base, bare) == ["global batch 64 against 16"]
-    assert bare.card_field("workload.batch.sequence_length") is None  # a text is no count
-    with_card = subject("B", STEP, card(workload__batch__global=None), published=told["published"])
-    assert with_card.card_field("workload.batch.global") is None  # the card has judged that field
+    assert not any("does not show" in w for w in comparison_warnings((silent, silent, without)))
 
 
 STANDARD = {
@@ -241,9 +214,7 @@ def test_cards_of_one_standard_workload_do_equal_work() -> None:
         f"the cards of A and B state equal work ({work.standard}), but their traces show"
     )
     assert "By the standard" not in judge_subject(a, b, refuted).words
-
-
-def test_what_a_standard_leaves_open_is_equal_only_where_both_state_it() -> None:
+    # what a standard leaves open is equal only where both state it
     a = subject("A", STEP, card(workload__batch__output_length=128, **STANDARD))
     b, c = (subject("B", STEP, card(**STANDARD)), subject("C", STEP, card()))
     assert (common_standard(a, b), common_standard(a, c)) == (None, None)

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.packages import with_module
+from helpers.packages import cclbench_with, with_module
 
 from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.hardware.catalog import systems
@@ -78,11 +76,8 @@ def outside(tmp_path: Path) -> Mapping[str, str]:
 
 def predicted(environment: Mapping[str, str], *options: str) -> dict[str, Any]:
     """The row that `hardware predict` prints of a broadcast of 1 MB."""
-    program = [sys.executable, "-m", "cclbench", "hardware", "predict", "--system", "dgx-h100", "--json"]
-    group = ["--collective", "broadcast", "--ranks", "8", "--size", "1MB"]
-    done = subprocess.run(
-        [*program, *group, *options], env=environment, capture_output=True, text=True, check=True
-    )
+    asked = ("--system", "dgx-h100", "--collective", "broadcast", "--ranks", 8, "--size", "1MB")
+    done = cclbench_with(environment, "hardware", "predict", *asked, *options, "--json", check=True)
     (row,) = json.loads(done.stdout)["rows"]
     return dict(row)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
-from helpers.packages import install, path_to
+from helpers.packages import cclbench_with, install, path_to
 
 HELLO = '''
 """A greeting, with the store that it would look at."""
@@ -31,20 +30,14 @@ def hello(store):
 
 def called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """`cclbench WORDS` where the package is installed that has one command that loads and two that do not."""
-    environment = {**os.environ, "COLUMNS": "80", "PYTHONPATH": path_to(folder)}
-    program = [sys.executable, "-m", "cclbench", *words]
-    return subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    return cclbench_with({**os.environ, "COLUMNS": "80", "PYTHONPATH": path_to(folder)}, *words)
 
 
 def installed(folder: Path) -> Path:
     """The package, which also has a command of the name of one of ours."""
     (folder / "greetings.py").write_text(HELLO)
-    commands = {
-        "hello": "greetings:hello",
-        "number": "greetings:__file__",
-        "broken": "greetings:goodbye",
-        "run": "greetings:hello",
-    }
+    names = {"hello": "hello", "number": "__file__", "broken": "goodbye", "run": "hello"}
+    commands = {command: f"greetings:{name}" for command, name in names.items()}
     install(folder, "greetings", "1.0", {"cclbench.commands": commands})
     return folder
 

@@ -76,13 +76,8 @@ def test_a_model_that_does_not_load_leaves_ours(tmp_path: Path) -> None:
 def test_models_explain_themselves() -> None:
     for name in MODELS:
         model = MODELS.get(name)
-        parts = [
-            "definition",
-            "FLOPs",
-            "Bytes",
-            "Source",
-            *(["Tested"] if model.tested == "no trace" else []),
-        ]
+        tested = ["Tested"] if model.tested == "no trace" else []
+        parts = ["definition", "FLOPs", "Bytes", "Source", *tested]
         assert list(model.docstring_parts) == parts, name
         assert all(model.docstring_parts.values()), name
         assert model.docstring_parts["definition"].endswith("."), name

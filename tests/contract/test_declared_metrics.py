@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from helpers.packages import with_module
+from helpers.packages import cclbench_with, with_module
 from helpers.report_run import results, table
 
 import cclbench
@@ -48,12 +46,6 @@ def chart(runs):
 '''
 
 
-def cclbench_prints(env: dict[str, str], *args: str | Path) -> subprocess.CompletedProcess[str]:
-    """What the command prints with a package installed."""
-    program = [sys.executable, "-m", "cclbench", *args]
-    return subprocess.run(program, env=env, capture_output=True, text=True, check=True)
-
-
 def test_all_metrics_that_cclbench_reads_exist() -> None:
     folder = Path(cclbench.__file__).parent
     for path in folder.rglob("*.py"):
@@ -72,7 +64,7 @@ def test_all_metrics_that_cclbench_reads_exist() -> None:
 def test_plug_ins_that_read_what_exists_register(repository: Path, tmp_path: Path) -> None:
     outside = with_module(tmp_path, "mine", OUTSIDE.format("time.step"), *GROUPS)
     card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
-    printed = cclbench_prints(outside, "diagnose", card, "--json", "--store", tmp_path / "store")
+    printed = cclbench_with(outside, "diagnose", card, "--json", "--store", tmp_path / "store")
     (own,) = (one for one in json.loads(printed.stdout)["findings"] if one["name"] == "mine")
     assert [row["metric"] for row in own["evidence"]] == ["mine.one", "time.step"]
 
@@ -80,13 +72,13 @@ def test_plug_ins_that_read_what_exists_register(repository: Path, tmp_path: Pat
 def test_those_that_read_a_misspelt_metric_are_left_out_and_named(repository: Path, tmp_path: Path) -> None:
     outside = with_module(tmp_path, "mine", OUTSIDE.format("time.stpe"), *GROUPS)
     why = "mine reads an unknown metric 'time.stpe'; did you mean time.step"
-    listed = cclbench_prints(outside, "list", "findings", "--json")
+    listed = cclbench_with(outside, "list", "findings", "--json")
     rows = {row["name"]: row for row in json.loads(listed.stdout)["rows"]}
     assert why in rows["mine"]["title"]
     assert why in listed.stderr
     assert "host_bound" in rows
     card, page = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml", tmp_path / "page.html"
-    printed = cclbench_prints(outside, "report", card, "-o", page, "--store", tmp_path / "store")
+    printed = cclbench_with(outside, "report", card, "-o", page, "--store", tmp_path / "store")
     assert "section plug-in 'mine' (mine) did not load" in printed.stderr
     assert "My chart" not in page.read_text()
 

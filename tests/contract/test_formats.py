@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from docs.test_pages import installed
-from helpers.packages import path_to
+from helpers.packages import cclbench_with, path_to
 from helpers.page_commands import blocks, here
 
 from cclbench.formats import READERS, sort_by_precedence
@@ -72,14 +71,8 @@ def outside(repository: Path, tmp_path: Path) -> Path:
 
 def cclbench(outside: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A call where the formats of `outside` are installed."""
-    return subprocess.run(
-        [sys.executable, "-m", "cclbench", *words],
-        cwd=outside.parent,
-        env=here(outside.parent) | {"PYTHONPATH": path_to(outside)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = here(outside.parent) | {"PYTHONPATH": path_to(outside)}
+    return cclbench_with(environment, *words, cwd=outside.parent)
 
 
 def contributed(outside: Path) -> subprocess.CompletedProcess[str]:

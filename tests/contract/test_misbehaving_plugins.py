@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from helpers.packages import with_module
+from helpers.packages import cclbench_with, with_module
 from helpers.page_commands import blocks
 
 from cclbench.ground.errors import PluginError, UsageError
@@ -22,7 +22,10 @@ from cclbench.ground.registry import Registry, plugin_code
 from cclbench.operators.cost import Cost, CostModel, require_explained
 from cclbench.sql import add_views
 
+CARD = Path("workload_cards") / "tiny-llama-ddp4-gloo-cpu.yaml"
 METRICS = '''
+"""Metrics that misbehave."""
+
 from cclbench.analyzers.metric import Value, metric
 
 ABOUT = {"definition": "None.", "formula": "none", "unit": "s"}
@@ -42,6 +45,20 @@ def silent(ranks):
 @metric("mine.silent", **ABOUT, combine=silent)
 def one(rank):
     return Value(value=1.0)
+
+
+print("loaded")
+
+
+@metric("mine.raises", **ABOUT)
+def raises(rank):
+    return Value(value=1 / 0)
+
+
+@metric("mine.prints", **ABOUT)
+def prints(rank):
+    print("computing")
+    yield Value(value=1.0)
 '''
 SETTINGS = """
 from dataclasses import replace
@@ -122,20 +139,19 @@ READERS.add("mine", Mine(), origin=__name__)
 """
 
 
-def answer(outside: dict[str, str], *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """A call of the command line with the plug-ins of `outside`."""
-    program = [sys.executable, "-m", "cclbench", *words]
-    return subprocess.run(program, env=outside, capture_output=True, text=True, check=False)
-
-
-def test_a_combination_that_raises_is_a_failed_row_that_names_it(repository: Path, tmp_path: Path) -> None:
+def test_the_answer_is_whole_whatever_metrics_do(repository: Path, tmp_path: Path) -> None:
+    """One that raises, or whose combination does, is a failed row; no word of theirs is on stdout."""
     outside = with_module(tmp_path, "my_metrics", METRICS, "cclbench.analyzers")
-    card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
-    done = answer(outside, "run", card, "--metric", "mine.*", "--json", "--store", tmp_path / "store")
+    asked = (repository / CARD, "--metric", "mine.*", "--metric", "time.step", "--json", "--jobs", "2")
+    done = cclbench_with(outside, "run", *asked, "--store", tmp_path / "store")
     rows = {row["metric"]: row for row in json.loads(done.stdout)["results"] if row["rank"] is None}
-    assert rows["mine.torn"]["status"] == "failed"
-    assert "a defect of the plug-in my_metrics: ZeroDivisionError" in rows["mine.torn"]["reason"]
+    for name in ("mine.torn", "mine.raises"):
+        assert rows[name]["status"] == "failed"
+        assert "a defect of the plug-in my_metrics: ZeroDivisionError" in rows[name]["reason"]
     assert rows["mine.silent"]["status"] == "not_applicable"
+    assert rows["mine.prints"]["value"] == 1.0
+    assert "computing" in done.stderr
+    assert "loaded" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -149,8 +165,10 @@ def test_a_combination_that_raises_is_a_failed_row_that_names_it(repository: Pat
 def test_a_metric_that_explain_could_not_show_is_not_registered(
     wrong: str, said: str, tmp_path: Path
 ) -> None:
-    source = METRICS.split("@metric")[0] + f"{wrong}\ndef one(rank):\n    return Value(value=1.0)\n"
-    done = answer(with_module(tmp_path, "my_metrics", source, "cclbench.analyzers"), "explain", "time.step")
+    source = METRICS.split("@metric", 1)[0] + f"{wrong}\ndef one(rank):\n    return Value(value=1.0)\n"
+    done = cclbench_with(
+        with_module(tmp_path, "my_metrics", source, "cclbench.analyzers"), "explain", "time.step"
+    )
     assert done.returncode == 0
     assert said in done.stderr
     assert "(my_metrics) did not load" in done.stderr
@@ -166,17 +184,17 @@ SET = {
 
 def test_a_setting_that_fails_is_named(repository: Path, tmp_path: Path) -> None:
     outside = with_module(tmp_path, "my_settings", SETTINGS, "cclbench.scenarios")
-    card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
     for setting, said in SET.items():
-        done = answer(outside, "whatif", card, "--set", setting, "--store", tmp_path / "store")
+        done = cclbench_with(
+            outside, "whatif", repository / CARD, "--set", setting, "--store", tmp_path / "store"
+        )
         assert done.returncode == PluginError.exit_code
         assert f"a defect of the plug-in my_settings: {said}" in done.stderr
 
 
 def test_findings_that_name_nothing_known_leave_the_others(repository: Path, tmp_path: Path) -> None:
     outside = with_module(tmp_path, "my_findings", FINDINGS, "cclbench.findings")
-    card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
-    done = answer(outside, "diagnose", card, "--json", "--store", tmp_path / "store")
+    done = cclbench_with(outside, "diagnose", repository / CARD, "--json", "--store", tmp_path / "store")
     found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
     assert "there is no setting 'kernel.time'; did you mean kernels.time" in found["refused"]["no_gain"]
     assert "finding 'renamed' failed: UsageError: it yields what it calls 'rename'" in done.stderr
@@ -195,7 +213,7 @@ def test_a_reader_that_fails_is_named(name: str, tmp_path: Path) -> None:
     outside = with_module(tmp_path, "my_reader", READER, "cclbench.readers")
     trace = tmp_path / f"{name}.mine"
     trace.write_text("mine")
-    done = answer(outside, "run", trace, "--store", tmp_path / "store")
+    done = cclbench_with(outside, "run", trace, "--store", tmp_path / "store")
     assert READ[name] in done.stderr
     assert "a defect of cclbench" not in done.stderr
 
@@ -204,7 +222,9 @@ def test_rows_of_negative_duration_are_set_aside_and_counted(tmp_path: Path) -> 
     outside = with_module(tmp_path, "my_reader", READER, "cclbench.readers")
     trace = tmp_path / "negative.mine"
     trace.write_text("mine")
-    done = answer(outside, "run", trace, "--json", "--metric", "compute.*", "--store", tmp_path / "store")
+    done = cclbench_with(
+        outside, "run", trace, "--json", "--metric", "compute.*", "--store", tmp_path / "store"
+    )
     told = json.loads(done.stdout)
     (count,) = (
         row for row in told["results"] if row["metric"] == "compute.kernel_count" and row["rank"] is None
@@ -218,14 +238,16 @@ def test_a_reader_that_changed_reads_anew(tmp_path: Path) -> None:
     trace.write_text("mine")
     outside = with_module(tmp_path, "my_reader", READER, "cclbench.readers")
     words = ("run", trace, "--metric", "time.step", "--json", "--store", tmp_path / "store")
-    first = json.loads(answer(outside, *words).stdout)["results"][0]["value"]
+    first = json.loads(cclbench_with(outside, *words).stdout)["results"][0]["value"]
     (tmp_path / "my_reader.py").write_text(READER.replace("else 5])", "else 4 + 5])"))
-    assert json.loads(answer(outside, *words).stdout)["results"][0]["value"] == pytest.approx(first + 4e-9)
+    assert json.loads(cclbench_with(outside, *words).stdout)["results"][0]["value"] == pytest.approx(
+        first + 4e-9
+    )
 
 
 def test_a_reader_that_states_too_little_does_not_load(tmp_path: Path) -> None:
     source = READER.replace("versions, tested", "other, another")
-    done = answer(with_module(tmp_path, "my_reader", source, "cclbench.readers"), "list", "readers")
+    done = cclbench_with(with_module(tmp_path, "my_reader", source, "cclbench.readers"), "list", "readers")
     assert done.returncode == 0
     assert "did not load: the reader Mine does not state its versions, tested" in done.stderr
 
@@ -306,7 +328,5 @@ def test_the_page_on_views_installs_its_file_of_sql(repository: Path, tmp_path: 
             (tmp_path / name).write_text(block)
     build = [sys.executable, "-c", "from setuptools import setup; setup()", "build", "--build-lib", "built"]
     subprocess.run(build, cwd=tmp_path, capture_output=True, check=True)
-    assert {file.name for file in (tmp_path / "built" / "my_views").iterdir()} == {
-        "__init__.py",
-        "kernel_spread.sql",
-    }
+    expected = {"__init__.py", "kernel_spread.sql"}
+    assert {file.name for file in (tmp_path / "built" / "my_views").iterdir()} == expected

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from helpers.packages import with_module
+from helpers.packages import cclbench_with, with_module
 from markupsafe import escape
 
 from cclbench.present.charts.chart import SECTIONS
@@ -58,8 +56,7 @@ def test_a_section_from_outside_is_part_of_the_page(
     outside: Mapping[str, str], repository: Path, tmp_path: Path
 ) -> None:
     card, page = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml", tmp_path / "page.html"
-    program = [sys.executable, "-m", "cclbench", "report", card, "-o", page, "--store", tmp_path / "store"]
-    subprocess.run(program, env=outside, capture_output=True, text=True, check=True)
+    cclbench_with(outside, "report", card, "-o", page, "--store", tmp_path / "store", check=True)
     text = page.read_text()
     headings = ["rank by rank", "Steps &lt;counted&gt;", "<h3>hopeless</h3>", "Overlap and step time"]
     places = [text.index(heading) for heading in headings]

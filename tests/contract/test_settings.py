@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from helpers.packages import with_module
+from helpers.packages import cclbench_with, with_module
 
 SETTING = '''
 """Every gap of a host, longer by a factor."""
@@ -35,8 +33,7 @@ def test_a_setting_from_outside_is_one_of_ours(repository: Path, tmp_path: Path)
     outside = with_module(tmp_path, "my_settings", SETTING, "cclbench.scenarios")
 
     def told(*arguments: object) -> dict[str, Any]:
-        program = [sys.executable, "-m", "cclbench", *map(str, arguments), "--json"]
-        done = subprocess.run(program, env=outside, capture_output=True, text=True, check=True)
+        done = cclbench_with(outside, *arguments, "--json", check=True)
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 

@@ -18,16 +18,7 @@ from cclbench.present.brief import BRIEF_BYTES
 
 DDP, FSDP = "traces/tiny-llama-ddp4-gloo-cpu", "traces/tiny-llama-fsdp4-gloo-cpu"
 FIELDS = (
-    "findings",
-    "claim",
-    "gain",
-    "try",
-    "whatif",
-    "verdicts",
-    "outcome",
-    "work",
-    "runs",
-    "next",
+    *("findings", "claim", "gain", "try", "whatif", "verdicts", "outcome", "work", "runs", "next"),
     "window",
 )
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,10 @@ def test_results_are_in_the_order_of_the_tasks(engine: Engine) -> None:
     numbers = [5, 0, 3, 4, 1, *range(60)]
     assert engine.map(math.factorial, numbers) == list(map(math.factorial, numbers))
     assert engine.map(math.factorial, []) == []
+    done: list[int] = []  # many, which an engine may bundle
+    found = engine.map(math.factorial, range(300), progress=lambda _, count, __: done.append(count))
+    assert found == list(map(math.factorial, range(300)))
+    assert done == list(range(1, 301))
 
 
 def test_results_are_taken_one_by_one_while_others_are_made(engine: Engine) -> None:
@@ -77,15 +82,6 @@ def test_what_ends_between_a_look_and_the_next_is_counted(
     assert counts == list(range(1, 21))
 
 
-def test_many_tasks_which_an_engine_may_bundle(engine: Engine) -> None:
-    done: list[int] = []
-    found = engine.map(math.factorial, range(300), progress=lambda _, count, __: done.append(count))
-    assert found == list(map(math.factorial, range(300)))
-    assert done == list(range(1, 301))
-    with pytest.raises(ValueError, match="negative"):
-        engine.map(math.factorial, [*range(200), -1, *range(99)])
-
-
 def test_an_error_of_a_task_is_raised_as_it_was(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file or folder") as raised:
         engine.map(find_source, [f"{tmp_path}/absent", f"{tmp_path}/absent"])
@@ -93,13 +89,13 @@ def test_an_error_of_a_task_is_raised_as_it_was(engine: Engine, tmp_path: Path) 
     assert raised.value.exit_code == 3
     # It can be asked again.
     assert engine.map(math.factorial, [3, 4]) == [6, 24]
+    with pytest.raises(ValueError, match="negative"):
+        engine.map(math.factorial, [*range(200), -1, *range(99)])
 
-
-def test_an_error_of_who_takes_results_is_raised_as_it_was(engine: Engine) -> None:
     def take(number: int) -> None:
         raise ValueError(f"not wanted: {number}")
 
-    with pytest.raises(ValueError, match="not wanted: 1"):
+    with pytest.raises(ValueError, match="not wanted: 1"):  # an error of who takes results, too
         engine.gather(math.factorial, [1, 2, 3], take)
 
 
@@ -119,6 +115,9 @@ def test_one_job_runs_here_and_two_run_elsewhere_in_one_pool() -> None:
         assert here not in first | second
         assert len(first | second) <= 2
         assert pool.map(os.path.realpath, ["/proc/self"]) == [here]
+        # they have no terminal of their own to say warnings of arithmetic on
+        ask = "import warnings; assert warnings.filters[0][0::2][:2] == ('ignore', RuntimeWarning)"
+        pool.map(exec, [ask] * 2)
     assert workers() == []
 
 
@@ -131,13 +130,6 @@ def test_idle_processes_end_before_a_long_task_runs_here_and_start_anew() -> Non
         pool.map(math.sqrt, [1.0], size_bytes=processes.SMALL_BYTES + 1)
         assert workers() == []
         assert pool.map(math.sqrt, [4.0] * 4) == [2.0] * 4
-
-
-def test_workers_keep_warnings_of_arithmetic_to_themselves() -> None:
-    """They have no terminal of their own to say them on."""
-    ask = "import warnings; assert warnings.filters[0][0::2][:2] == ('ignore', RuntimeWarning)"
-    with engine_of(jobs=2) as pool:
-        pool.map(exec, [ask] * 2)
 
 
 def test_a_worker_that_dies_is_told_with_what_helps() -> None:
@@ -195,20 +187,26 @@ def test_processes_where_temporary_files_have_a_long_path(tmp_path: Path) -> Non
     assert (done.stdout, done.stderr) == ("[1, 2, 3]\n", "")
 
 
-def test_engines_by_name() -> None:
-    assert engine_of(jobs=1) is SERIAL
-    with pytest.raises(UsageError, match="no engine 'slurm'"):
-        engine_of("slurm")
-    with pytest.raises(UsageError, match="jobs is 0"):
-        engine_of(jobs=0)
+ADDRESS = "is not a scheduler's address; such as tcp://HOST:8786"
 
 
 @pytest.mark.parametrize(
-    "address", ["tcp://", "tcp://host", "tcp://:8786", "tcp://host:", "tls://host:65536"]
+    ("options", "said"),
+    [
+        ({"name": "slurm"}, "no engine 'slurm'"),
+        ({"jobs": 0}, "jobs is 0"),
+        ({"memory_bytes": 399_999_999}, "at least 400 MB"),
+        ({"name": "dask", "memory_bytes": 10**9}, "does not apply to a Dask cluster"),
+        *(
+            ({"name": one}, ADDRESS)
+            for one in ("tcp://", "tcp://host", "tcp://:8786", "tcp://host:", "tls://host:65536")
+        ),
+    ],
 )
-def test_a_scheduler_has_a_host_and_a_port(address: str) -> None:
-    with pytest.raises(UsageError, match="is not a scheduler's address; such as tcp://HOST:8786"):
-        engine_of(address)
+def test_an_engine_that_there_is_not_is_refused(options: dict[str, Any], said: str) -> None:
+    assert engine_of(jobs=1) is SERIAL
+    with pytest.raises(UsageError, match=said):
+        engine_of(**options)
 
 
 def test_a_pool_that_breaks_while_it_is_given_tasks_is_told_alike() -> None:
@@ -251,13 +249,6 @@ def test_a_signal_waits_until_all_processes_are_known(number: signal.Signals) ->
 def test_as_many_processes_as_fit_into_memory(memory_bytes: int, jobs: int, workers: int) -> None:
     engine = engine_of(jobs=jobs, memory_bytes=memory_bytes)
     assert getattr(engine, "workers", 1) == workers
-
-
-def test_too_little_memory_is_refused() -> None:
-    with pytest.raises(UsageError, match="at least 400 MB"):
-        engine_of(memory_bytes=399_999_999)
-    with pytest.raises(UsageError, match="does not apply to a Dask cluster"):
-        engine_of("dask", memory_bytes=10**9)
 
 
 def test_what_reads_much_is_prepared_beside_this_process() -> None:

@@ -66,9 +66,8 @@ def test_opentelemetry_by_hand() -> None:
 
 
 def test_keys_without_labels_are_unique_and_plain() -> None:
-    rows = [
-        row("mine.step", float(n), category=name) for n, name in enumerate(("a=1", "a/1", "é", "a" * 999))
-    ]
+    names = ("a=1", "a/1", "é", "a" * 999)
+    rows = [row("mine.step", float(n), category=name) for n, name in enumerate(names)]
     values = keyed_values(figures_of([*rows, *ROWS]), ".")
     assert {key: values[key] for key in list(values)[:2]} == {
         "mine.busbw_bytes_per_second.collective.all__reduce": 3e11,
@@ -101,9 +100,8 @@ def export(run: cclbench.Run, tmp_path: Path) -> Export:
 
     def exported(form: str, *options: str) -> Path:
         path = tmp_path / "new" / form if form in ("mlflow", "wandb") else tmp_path / form
-        assert (
-            main(["export", run.id, "--store", str(run.store), "--to", form, "-o", str(path), *options]) == 0
-        )
+        place = ("--store", str(run.store), "-o", str(path))
+        assert main(["export", run.id, "--to", form, *place, *options]) == 0
         return path
 
     return exported

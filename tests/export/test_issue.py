@@ -70,13 +70,7 @@ def test_a_receive_occupies_nothing_and_a_send_waits_for_no_receive() -> None:
 
 
 def test_ranks_that_wait_for_one_another_are_an_error() -> None:
-    two = workload(
-        (chakra.COLLECTIVE, False, 1, [], []),
-        (chakra.COLLECTIVE, False, 1, [], []),
-        (chakra.COLLECTIVE, False, 1, [], []),
-        (chakra.COLLECTIVE, False, 1, [], []),
-        instance={0: 1, 1: 2, 2: 2, 3: 1},
-    )
+    two = workload(*[(chakra.COLLECTIVE, False, 1, [], [])] * 4, instance={0: 1, 1: 2, 2: 2, 3: 1})
     two.first.append(2)
     with pytest.raises(InputError, match="4 nodes never begin"):
         issue_workload(two)

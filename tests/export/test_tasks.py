@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,17 @@ from cclbench.replay.simulate import NodeTimes, cut_pieces, simulate_nodes
 from cclbench.replay.tables import Windowed
 
 H0, H1, H2, K0, K1, ARRIVAL, TRANSFER, C, ARRIVAL_1, TRANSFER_1, MEETING = range(11)
+
+
+NOTHING_ELSE: dict[str, Any] = {
+    "categories": (),
+    "names": (),
+    "inferred": Counter(),
+    "traced": Counter(),
+    "windowed": tuple(Windowed(rank, False, "device", (), ()) for rank in (0, 1)),
+    "assumed": (np.empty(0, np.int64), np.empty(0, np.int64)),
+}
+"""Of a graph of two ranks: no names, nothing inferred."""
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +70,7 @@ def graph() -> Graph:
         transfers=Transfers(
             ("all_reduce",) * 2, ("0-1",) * 2, two, two * 512, two > 0, np.zeros(2, np.int64)
         ),
-        categories=(),
-        names=(),
-        windowed=tuple(Windowed(rank, False, "device", (), ()) for rank in (0, 1)),
-        inferred=Counter(),
-        traced=Counter(),
-        assumed=(np.empty(0, np.int64), np.empty(0, np.int64)),
+        **NOTHING_ELSE,
     )
 
 
@@ -121,10 +128,8 @@ def test_a_wait_ends_behind_its_transfer(graph: Graph) -> None:
         cut=cut_pieces(graph.nodes, np.append(source, TRANSFER), np.append(target, H2), np.append(lag, -20)),
     )
     early, whole = (simulate_nodes(each.nodes, each.cut) for each in (waiting, behind_transfers(waiting)))
-    assert (early.end[[TRANSFER, H2]].tolist(), whole.end[[TRANSFER, H2]].tolist()) == (
-        [150, 130],
-        [150, 150],
-    )
+    expected = ([150, 130], [150, 150])
+    assert (early.end[[TRANSFER, H2]].tolist(), whole.end[[TRANSFER, H2]].tolist()) == expected
 
 
 def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
@@ -153,12 +158,7 @@ def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
             np.ones(4, np.bool_),
             np.array([0, 1, 0, 1]),
         ),
-        categories=(),
-        names=(),
-        windowed=tuple(Windowed(rank, False, "device", (), ()) for rank in (0, 1)),
-        inferred=Counter(),
-        traced=Counter(),
-        assumed=(np.empty(0, np.int64), np.empty(0, np.int64)),
+        **NOTHING_ELSE,
     )
     times = simulate_nodes(nodes, graph.cut)
     needed = graph_dependencies(graph)

@@ -61,9 +61,7 @@ def test_other_steps_are_replayed_anew(store: Path, replays: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("change", ["by", "type", "cut"])
-def test_a_file_that_other_code_wrote_or_that_is_damaged_is_replaced(
-    store: Path, replays: list[Any], change: str
-) -> None:
+def test_a_file_of_other_code_or_damaged_is_replaced(store: Path, replays: list[Any], change: str) -> None:
     run = stored(store)
     right = findings_of_run(run, run.figures)
     path = run.path / GAINS_FILE

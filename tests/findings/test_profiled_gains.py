@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.launch_trace import write_launches
@@ -32,12 +33,7 @@ def run_with_overhead(folder: Path, call_us: float, kernel_us: float, unprofiled
         form: {"steps": STEPS, "seconds": STEPS * us / 1e6, "each": [us / 1e6] * STEPS}
         for form, us in {"unprofiled": unprofiled_us, "profiled": step_us}.items()
     }
-    stated = {
-        "schema": "cclbench.step-times.v1",
-        "rank": 0,
-        "profiler": "torch.profiler",
-        "records": [],
-    }
+    stated = {"schema": "cclbench.step-times.v1", "rank": 0, "profiler": "torch.profiler", "records": []}
     (traces / "rank0_step_times.json").write_text(json.dumps(stated | timed))
     return cclbench.run(traces, store=folder / "store")
 
@@ -58,8 +54,6 @@ def test_a_host_is_as_slow_as_without_the_profiler(
     gains = ReplayGains(run, run.figures.scope)
     settings = ["host[operators+launch+python+unrecorded].time=0"]
     with_profiler, without_profiler = gains.recorded_gain(settings), gains.gain_without(settings)
-    assert isinstance(with_profiler, StepGain)
-    assert isinstance(without_profiler, StepGain)
     assert with_profiler.shares == pytest.approx((recorded, recorded), abs=0.015)
     assert without_profiler.shares == pytest.approx((without, without), abs=0.015)
     step_us = max(unprofiled_us, CALLS * kernel_us) if recorded > without else CALLS * 20
@@ -75,21 +69,17 @@ class Replayed(ReplayGains):
         pass
 
     def gain_without(self, settings: Sequence[str]) -> StepGain | str:
-        return (
-            StepGain((0.005, 0.007), (0.052, 0.072))
-            if len(settings) < 2
-            else StepGain((0.03, 0.04), (0.31, 0.41))
-        )
+        one, both = StepGain((0.005, 0.007), (0.052, 0.072)), StepGain((0.03, 0.04), (0.31, 0.41))
+        return one if len(settings) < 2 else both
 
     def recorded_gain(self, settings: Sequence[str]) -> StepGain | str:
         assert len(settings) == 1
         return StepGain((0.008, 0.010), (0.08, 0.10))
 
 
-def hand_made(key: str, *causes: str) -> Finding:
-    return Finding(
-        name=key, claim="", confidence="high", because="so", host_causes=[*causes], whatif=[f"{key}.time=0"]
-    )
+def hand_made(key: str, *causes: str, **more: Any) -> Finding:
+    stated = {"confidence": "high", "host_causes": [*causes], "whatif": [f"{key}.time=0"], **more}
+    return Finding(name=key, claim="", because="so", **stated)
 
 
 @pytest.mark.parametrize(
@@ -107,31 +97,19 @@ def test_a_finding_states_both_gains(
     assert "without the profiler" in valued.because
 
 
-def test_without_an_overhead_there_is_one_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacked_gains_are_replayed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    valued = [_with_gain(hand_made(key), Replayed(), few_steps=False) for key in ("host", "kernels")]
+    first, both = _with_stacked_gains(valued, Replayed())
+    assert (first.stacked_s, both.stacked_s) == (first.gain_s, (0.03, 0.04))
+    # without an overhead there is one gain
     monkeypatch.setattr(Replayed, "overhead_s", 0.0)
     valued = _with_gain(hand_made("host", "python"), Replayed(), few_steps=False)
     assert (valued.gain_s, valued.recorded_gain_s, valued.because) == ((0.005, 0.007), None, "so")
 
 
-def test_stacked_gains_are_replayed_together() -> None:
-    valued = [_with_gain(hand_made(key), Replayed(), few_steps=False) for key in ("host", "kernels")]
-    first, both = _with_stacked_gains(valued, Replayed())
-    assert (first.stacked_s, both.stacked_s) == (first.gain_s, (0.03, 0.04))
-
-
-def test_a_reason_of_no_gain_holds_only_where_the_replay_gains_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_reason_of_no_gain_holds_only_without_a_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replayed, "overhead_s", 0.0)
-    found = Finding(
-        name="x",
-        claim="",
-        confidence="low",
-        because="so",
-        no_gain="why",
-        whatif=["kernels.time=0"],
-        surely=[],
-    )
+    found = hand_made("kernels", confidence="low", no_gain="why", surely=[])
     valued = _with_gain(found, Replayed(), few_steps=False)
     assert (valued.gain_s, valued.no_gain) == ((0.0, 0.007), None)
     monkeypatch.setattr(Replayed, "gain_without", lambda *_: StepGain((0.0, 0.0009), (0.0, 0.009)))

@@ -49,14 +49,7 @@ def test_what_rests_on_inferred_groups_says_so() -> None:
     assert "inferred" not in found(*rows)["uneven_ranks"].because
 
 
-SHAPES = {
-    "0-7": (8, 1),
-    "0-6:2": (4, 2),
-    "1,3": (2, 2),
-    "5": (1,),
-    "0,1,5": (3, 1, 4),
-    "n24:0123abcd": (24,),
-}
+SHAPES = {"0-7": (8, 1), "0-6:2": (4, 2), "1,3": (2, 2), "5": (1,), "0,1,5": (3, 1, 4), "n24:0123abcd": (24,)}
 
 
 @pytest.mark.parametrize(("group", "shape"), SHAPES.items())

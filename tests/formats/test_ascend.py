@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.changed_bytes import read_or_refused
 
 from cclbench.formats import DeviceStep, Rows, Trace, recognise_format, trace_reader
 from cclbench.ground.errors import InputError
@@ -92,12 +91,4 @@ def test_damaged_tables(text: str, said: str, write: Callable[[str], Path]) -> N
 
 
 def test_mutations_are_read_or_refused(write: Callable[[str], Path]) -> None:
-    whole, chance = f"{HEADING}\n{TASKS}".encode(), random.Random(3)  # noqa: S311 - no secret
-    path = write("")
-    for _ in range(300):
-        content = bytearray(whole)
-        for _ in range(chance.randint(1, 8)):
-            content[chance.randrange(len(content))] = chance.randrange(256)
-        path.write_bytes(content[: chance.choice([len(content), chance.randrange(len(content))])])
-        with suppress(InputError):
-            read(path)
+    read_or_refused(read, write(""), f"{HEADING}\n{TASKS}".encode())

@@ -8,14 +8,14 @@ import json
 import os
 import pickle
 import struct
-import tracemalloc
 import zlib
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.plain_redactor import PlainRedactor
+from helpers.refused import refused
 
 from cclbench.contribute.redaction import collect_identities, find_leftovers, redact_file
 from cclbench.formats import Evidence, flight_recorder, pickled, recognise_format
@@ -38,45 +38,32 @@ TORCH_2_13 = (
     ";Ys?^BtFS0PM5x2Q5bn6ZZ!X@$TQsD`3-A9Vto"
 )
 FRAME = {"name": "train", "filename": "/home/user/train.py", "line": 7}
+NO_OUTPUT: Entry = {"output_sizes": [], "output_dtypes": []}
+NO_TENSORS = NO_OUTPUT | {"input_sizes": [], "input_dtypes": []}
 
 
 def entry(name: str = "nccl:all_reduce", **changes: Any) -> Entry:
     """An all_reduce of 12 floats, as the recorder's documentation shows one."""
-    told = {
-        "frames": [FRAME, FRAME],
-        "record_id": 0,
-        "pg_id": 0,
-        "process_group": ("0", "default_pg"),
-        "collective_seq_id": 1,
-        "p2p_seq_id": 0,
-        "op_id": 1,
-        "profiling_name": name,
-        "time_created_ns": 1_724_779_239_936_775_119,
-        "duration_ms": 0.25,
-        "input_sizes": [[3, 4]],
-        "input_dtypes": ["Float"],
-        "output_sizes": [[3, 4]],
-        "output_dtypes": ["Float"],
-        "state": "completed",
-        "time_discovered_started_ns": None,
-        "time_discovered_completed_ns": 1_724_779_239_975_811_724,
-        "retired": True,
-        "timeout_ms": 600_000,
-        "is_p2p": False,
-    }
+    told = {"frames": [FRAME, FRAME], "record_id": 0, "pg_id": 0, "process_group": ("0", "default_pg")}
+    told |= {"collective_seq_id": 1, "p2p_seq_id": 0, "op_id": 1, "is_p2p": False, "profiling_name": name}
+    told |= {"input_sizes": [[3, 4]], "input_dtypes": ["Float"]}
+    told |= {"output_sizes": [[3, 4]], "output_dtypes": ["Float"]}
+    told |= {"time_created_ns": 1_724_779_239_936_775_119, "time_discovered_started_ns": None}
+    told |= {"time_discovered_completed_ns": 1_724_779_239_975_811_724, "duration_ms": 0.25}
+    told |= {"state": "completed", "retired": True, "timeout_ms": 600_000}
     return {key: value for key, value in (told | changes).items() if value != "absent"}
 
 
 def dump(*entries: Entry, **changes: Any) -> dict[str, Any]:
-    groups = {
-        "0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"},
-        "7": {"name": "7", "desc": "tp", "ranks": "[1, 3]"},
-    }
-    status = {
-        "0": {"last_enqueued_collective": 2, "last_started_collective": -1, "last_completed_collective": 2}
-    }
+    groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
+    groups |= {"7": {"name": "7", "desc": "tp", "ranks": "[1, 3]"}}
+    status = {"0": {f"last_{done}_collective": 2 for done in ("enqueued", "started", "completed")}}
     told = {"version": "2.10", "nccl_version": "2.27.3", "pg_config": groups, "pg_status": status}
     return told | {"entries": list(entries)} | changes
+
+
+def group(ranks: str | None) -> dict[str, Any]:
+    return {"0": {"name": "0", "ranks": ranks}}
 
 
 @pytest.fixture(params=["json", "pickle 2", "pickle 4"])
@@ -100,21 +87,9 @@ def rows(found: Evidence, *columns: str) -> list[tuple[Any, ...]]:
 
 def test_an_entry(read: Read) -> None:
     found = read(dump(entry()))
-    assert found.timings.to_pylist() == [
-        {
-            **dict.fromkeys(found.timings.column_names),
-            "rank": 3,
-            "kind": "all_reduce",
-            "library": "nccl",
-            "group": "0-3",
-            "group_size": 4,
-            "seq": 1,
-            "dtype": "Float",
-            "bytes": 48,
-            "dur_ns": 250_000,
-            "state": "completed",
-        }
-    ]
+    told = {"rank": 3, "kind": "all_reduce", "library": "nccl", "group": "0-3", "group_size": 4, "seq": 1}
+    told |= {"dtype": "Float", "bytes": 48, "dur_ns": 250_000, "state": "completed"}
+    assert found.timings.to_pylist() == [dict.fromkeys(found.timings.column_names) | told]
     assert found.facts == {"flight_recorder_version": "2.10", "library_version": "2.27.3"}
     assert found.notes == []
 
@@ -123,8 +98,7 @@ def test_a_dump_of_torch(tmp_path: Path) -> None:
     """Gloo's calls stay `scheduled` for ever: retired, they say nothing of their state."""
     path = tmp_path / "trace_rank_0"
     path.write_bytes(zlib.decompress(base64.b85decode(TORCH_2_13)))
-    reader = recognise_format(path, path.read_bytes())
-    assert reader.name == "flight_recorder"
+    assert recognise_format(path, path.read_bytes()).name == "flight_recorder"
     found = FlightRecorder().read(path)
     assert rows(found, "kind", "library", "rank", "seq", "dtype", "bytes", "state") == [
         ("all_reduce", "gloo", 0, 1, "Float", 48, None),
@@ -141,67 +115,47 @@ def test_a_dump_of_torch(tmp_path: Path) -> None:
     [
         ("nccl:_all_gather_base", {"output_sizes": [[12, 4]]}, "all_gather", 192),
         ("nccl:_reduce_scatter_base", {"input_sizes": [[12, 4]]}, "reduce_scatter", 192),
-        ("nccl:_all_gather_base", {"output_sizes": [], "output_dtypes": []}, "all_gather", None),
-        ("nccl:broadcast", {"output_sizes": [], "output_dtypes": []}, "broadcast", 48),
+        ("nccl:_all_gather_base", NO_OUTPUT, "all_gather", None),
+        ("nccl:broadcast", NO_OUTPUT, "broadcast", 48),
         ("nccl:all_to_all", {"input_sizes": [[8]], "output_sizes": [[10]]}, "all_to_all", 40),
         ("nccl:all_reduce", {"input_sizes": [[]], "output_sizes": [[]]}, "all_reduce", 4),
         ("nccl:all_reduce", {"input_sizes": [[0, 9]], "output_sizes": [[0, 9]]}, "all_reduce", 0),
+        # 3 numbers of 2 bytes and 5 of 8
         (
             "nccl:all_reduce",
-            {
-                "input_sizes": [[3], [5]],
-                "input_dtypes": ["Half", "Long"],
-                "output_sizes": [],
-                "output_dtypes": [],
-            },
-            "all_reduce",
-            46,
+            NO_OUTPUT | {"input_sizes": [[3], [5]], "input_dtypes": ["Half", "Long"]},
+            *("all_reduce", 46),
         ),
         ("nccl:all_reduce", {"input_dtypes": ["Odd"], "output_dtypes": ["Odd"]}, "all_reduce", None),
         ("nccl:all_reduce", {"input_dtypes": [], "output_dtypes": []}, "all_reduce", None),
-        (
-            "nccl:coalesced",
-            {"input_sizes": [], "input_dtypes": [], "output_sizes": [], "output_dtypes": []},
-            None,
-            None,
-        ),
+        ("nccl:coalesced", NO_TENSORS, None, None),
     ],
 )
 def test_payload(read: Read, name: str, changes: Entry, kind: str | None, payload: int | None) -> None:
     assert rows(read(dump(entry(name, **changes))), "kind", "bytes") == [(kind, payload)]
 
 
-def test_point_to_point_has_numbers_of_its_own(read: Read) -> None:
-    told = {
-        "is_p2p": True,
-        "p2p_seq_id": 5,
-        "process_group": ("7", "tp"),
-        "output_sizes": [],
-        "output_dtypes": [],
-    }
-    found = read(dump(entry("nccl:send 1->3", **told)))
-    assert rows(found, "kind", "library", "group", "group_size", "seq", "bytes") == [
-        ("send", "nccl", "1,3", 2, 5, 48)
+def test_transfers_have_numbers_of_their_own_and_ends_that_are_ranks_of_the_job(read: Read) -> None:
+    """By source, torch names ends by their places in the group: here of ranks 1 and 3."""
+    told: Entry = {"process_group": ["7", "tp"], "is_p2p": True, "p2p_seq_id": 5}
+    found = read(dump(entry("nccl:send 0->1", **told, **NO_OUTPUT), entry("nccl:recv 0<-1", **told)))
+    columns = ("kind", "library", "group", "group_size", "seq", "bytes", "src_rank", "dst_rank")
+    assert rows(found, *columns) == [
+        ("send", "nccl", "1,3", 2, 5, 48, 1, 3),
+        ("recv", "nccl", "1,3", 2, 5, 48, 3, 1),
+    ]
+    assert [(one.description, one.ranks) for one in found.groups] == [
+        ("default_pg", (0, 1, 2, 3)),
+        ("tp", (1, 3)),
     ]
 
 
 def test_what_had_not_completed(read: Read) -> None:
     """What hangs is what these dumps are for."""
-    found = read(
-        dump(
-            entry(),
-            entry(duration_ms="absent"),
-            entry(state="started", duration_ms="absent", retired=False),
-            entry(state="scheduled", duration_ms="absent", retired=False),
-            entry(state="odd", duration_ms="absent", retired=False),
-        )
-    )
+    going = [entry(state=s, duration_ms="absent", retired=False) for s in ("started", "scheduled", "odd")]
+    found = read(dump(entry(), entry(duration_ms="absent"), *going))
     assert rows(found, "state", "dur_ns") == [
-        ("completed", 250_000),
-        ("completed", None),
-        ("started", None),
-        ("scheduled", None),
-        (None, None),
+        *(("completed", 250_000), ("completed", None), ("started", None), ("scheduled", None), (None, None))
     ]
     assert found.notes == [
         "2 of 5 collectives had not completed when it was written",
@@ -210,47 +164,47 @@ def test_what_had_not_completed(read: Read) -> None:
     ]
 
 
-def test_a_duration_keeps_its_single_precision(read: Read) -> None:
+def test_durations_keep_their_single_precision_and_paths_stay(read: Read) -> None:
     exact = struct.unpack("f", struct.pack("f", 1.2345678))[0]
     assert exact != 1.2345678
     assert rows(read(dump(entry(duration_ms=exact))), "dur_ns") == [(1_234_568,)]
+    found = read(dump(entry(thread_name="pt_main", thread_id="140")))
+    told = str((found.timings.to_pylist(), found.facts, found.notes))
+    assert not any(secret in told for secret in ("home", "train", "user", "pt_main"))
 
 
 @pytest.mark.parametrize(
     ("name", "rank"),
     [
-        ("nccl_trace_rank_3", 3),
-        ("comm_lib_trace_rank_12.pkl", 12),
-        ("rank9.trace.json", 9),
+        *(("nccl_trace_rank_3", 3), ("comm_lib_trace_rank_12.pkl", 12), ("rank9.trace.json", 9)),
         ("dump_2", 2),  # 2 is a rank of the default group
-        ("dump_20240801", None),
-        ("trace_8", None),
-        ("rank", None),
+        *(("dump_20240801", None), ("trace_8", None), ("rank", None)),
     ],
 )
 def test_rank_is_the_names_last_number(read: Read, name: str, rank: int | None) -> None:
     assert rows(read(dump(entry()), name), "rank") == [(rank,)]
 
 
-@pytest.mark.parametrize("listed", ["[0, 1, ..., 7]", "", "0, 1", "[]", "[-1, 2]", "[9999999999]", None])
-def test_groups_that_are_not_listed_are_unknown(read: Read, listed: str | None) -> None:
-    found = read(dump(entry(), pg_config={"0": {"name": "0", "ranks": listed}}))
-    assert rows(found, "group", "group_size", "rank") == [(None, None, 3)]
+@pytest.mark.parametrize(
+    ("listed", "size"),
+    [
+        *((text, None) for text in ("[0, 1, ..., 7]", "", "0, 1", "[]", "[-1, 2]", "[0 1]", None)),
+        *(("[2147483647]", 1), ("[2147483648]", None), ("[ 0 , 1 ]", 2), ("[0,1,2]", 3)),
+    ],
+)
+def test_groups_are_known_where_ranks_are_listed(read: Read, listed: str | None, size: int | None) -> None:
+    """Ranks have 31 bits."""
+    found = read(dump(entry(), pg_config=group(listed)))
+    assert rows(found, "group_size", "rank") == [(size, 3)]
+    assert (found.timings["group"][0].as_py() is None) is (size is None)
 
 
 def test_an_empty_dump_says_so(read: Read) -> None:
-    told = {"version": "2.10", "pg_config": {}, "pg_status": {}}
-    found = read(told)
+    found = read({"version": "2.10", "pg_config": {}, "pg_status": {}})
     assert rows(found, "kind") == []
     assert found.notes == [
         "holds no collectives: was TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE) set?"
     ]
-
-
-def test_no_path_leaves_the_file(read: Read) -> None:
-    found = read(dump(entry(thread_name="pt_main", thread_id="140")))
-    told = str((found.timings.to_pylist(), found.facts, found.notes))
-    assert not any(secret in told for secret in ("home", "train", "user", "pt_main"))
 
 
 @pytest.mark.parametrize(
@@ -286,135 +240,30 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path, monkeypatch: py
     for protocol in (2, 4):
         harmful = pickle.dumps(dump(entry(duration_ms=Harmful())), protocol=protocol)
         path.write_bytes(harmful)
-        with pytest.raises(InputError, match="holds more than data: instruction") as raised:
-            FlightRecorder().read(path)
-        assert raised.value.where == str(path)
+        refused(FlightRecorder().read, path, "holds more than data: instruction")
         assert not Path("harmed").exists()
         with pytest.raises(Exception):  # noqa: B017, PT011 (whatever mkdir's result breaks)
             float(pickle.loads(harmful)["entries"][0]["duration_ms"])  # noqa: S301 (the test's own)
         Path("harmed").rmdir()
-
-
-BOMBS = {
-    "cut": pickle.dumps(dump(entry()), protocol=2)[:-40],
-    "without an end": b"\x80\x02}",
-    "garbage": b"\x80\x02\xff\xfe\x00",
-    "two values": b"\x80\x02K\x01K\x02.",
-    "no value": b"\x80\x02.",
-    "items without a list": b"\x80\x02K\x01K\x02a.",
-    "items without a mark": b"\x80\x02]K\x01e.",
-    "keys that are lists": b"\x80\x02}]K\x01s.",
-    "deep keys": b"\x80\x02})" + b"\x85" * 50_000 + b"K\x01s.",
-    "odd items": b"\x80\x02}(K\x01u.",
-    "a memo of nothing": b"\x80\x02h\x05.",
-    "a short tuple": b"\x80\x02K\x01\x86.",
-    "a long text": b"\x80\x04\x8d" + struct.pack("<Q", 1 << 62) + b".",
-    "long bytes": b"\x80\x04\x8e" + struct.pack("<Q", (1 << 64) - 1) + b".",
-    "a long integer": b"\x80\x02\x8b\xff\xff\xff\x7f.",
-    "text instructions": b"\x80\x02I42\n.",
-    "no dump": pickle.dumps([1, 2], protocol=2),
-    "itself": b"\x80\x02]q\x00h\x00a.",
-    "instructions": b"\x80\x02" + b"N" * 60_000,
-}
-
-
-@pytest.mark.parametrize("name", BOMBS)
-def test_damaged_and_hostile_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(pickled, "_MOST_INSTRUCTIONS", 50_000)
-    path = tmp_path / "nccl_trace_rank_0"
-    path.write_bytes(BOMBS[name])
-    with pytest.raises(InputError) as raised:
-        FlightRecorder().read(path)
-    assert raised.value.where == str(path)
-    assert len(str(raised.value).splitlines()) == 1
-
-
-def test_references_count_as_often_as_they_are_made() -> None:
-    """A list of 200 numbers, a list of 200 times that list, ...: 2 KiB that no memory holds once followed."""
-    lists = [b"]q\x00(" + b"K\x01" * 200 + b"e"]
-    lists += [b"]q%c(" % level + b"h%c" % (level - 1) * 200 + b"e" for level in range(1, 5)]
-    with pytest.raises(pickled.NotPlainError, match="unfolds to more"):
-        pickled.load_plain(b"\x80\x02(" + b"".join(lists) + b"t.")
-
-
-def test_a_deep_key_is_refused_before_it_is_hashed() -> None:
-    """`pickle.loads` of it ends the process: hashing nested tuples recurses."""
-    with pytest.raises(pickled.NotPlainError, match="damaged"):
-        pickled.load_plain(b"\x80\x02}" + (b"(" + b"N" * 16) * 50_000 + b")" + b"t" * 50_000 + b"K\x01s.")
-
-
-def test_a_far_place_in_the_memo_takes_no_memory() -> None:
-    """`pickle.loads` of it takes a table of 2^32 places."""
-    tracemalloc.start()
-    try:
-        assert pickled.load_plain(b"\x80\x02K\x07r\xff\xff\xff\x7f.") == 7
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
-
-
-def test_a_place_in_the_memo_can_be_taken_anew() -> None:
-    """Instructions of either length refer to it, and to what was put there last."""
-    both = b"h\x01j\x01\x00\x00\x00"
-    assert pickled.load_plain(
-        b"\x80\x02(K\x07q\x01" + both + b"K\x08r\x01\x00\x00\x00" + both + b"K\x09\x94h\x01t."
-    ) == (
-        *(7, 7, 7),
-        *(8, 8, 8),
-        *(9, 9),
+    path.write_bytes(b"\x80\x02cos\nmkdir\n.")
+    assert refused(FlightRecorder().read, path) == (
+        f"{path}: pickle holds more than data: instruction GLOBAL at byte 2;"
+        " remove it; a Flight Recorder dump is data alone"
     )
 
 
-@pytest.mark.parametrize("cut", [b"h", b"j\x01\x00\x00", b"J\x01", b"X\x05\x00\x00\x00abcd", b"G\x00"])
-def test_an_instruction_that_is_cut(cut: bytes) -> None:
-    with pytest.raises(pickled.NotPlainError, match=r"cut|damaged"):
-        pickled.load_plain(b"\x80\x02K\x07q\x01" + cut)
-
-
-def test_deep_data_is_only_data() -> None:
-    """No recursion: neither in reading nor in counting."""
-    deep = pickled.load_plain(b"\x80\x02" + (b"](" + b"N" * 16) * 50_000 + b"e" * 50_000 + b".")
-    for _ in range(49_999):
-        *_, deep = deep
-    assert deep == [None] * 16
-
-
 @pytest.mark.parametrize(
-    "told",
+    "content",
     [
-        dump(entry(input_sizes=[[-1]])),
-        dump(entry(input_sizes=[[1 << 59], [1 << 59]], input_dtypes=["Long", "Long"])),
-        dump(entry(input_sizes=[[1 << 40, 1 << 40]])),
-        dump(entry(input_sizes="many")),
-        dump(entry(duration_ms=-1.0)),
-        dump(entry(duration_ms=1e300)),
-        dump(entry(collective_seq_id=1 << 70)),
-        dump(entry(profiling_name=7)),
-        dump(entries={"0": 1}),
-        dump(pg_config=[]),
+        *(b'{"entries": [', b'{"entries": ' + b"[" * 100_000, b"{}x", b'{"version": "\\ud8"}'),
+        *(pickle.dumps([1, 2], protocol=2), pickle.dumps(dump(entry()), protocol=2)[:-40]),
     ],
+    ids=["cut", "deep", "more", "half a character", "no dump", "cut pickle"],
 )
-def test_impossible_figures(read: Read, tmp_path: Path, told: dict[str, Any]) -> None:
-    with pytest.raises(InputError) as raised:
-        read(told)
-    assert raised.value.where == str(tmp_path / "nccl_trace_rank_3")
-    assert len(str(raised.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    "text", ['{"entries": [', '{"entries": ' + "[" * 100_000, "{}x", '{"version": "\\ud8"}']
-)
-def test_damaged_json(tmp_path: Path, text: str) -> None:
+def test_damaged_dumps(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.json"
-    path.write_text(text)
-    with pytest.raises(InputError) as raised:
-        FlightRecorder().read(path)
-    assert raised.value.where == str(path)
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        FlightRecorder().read(tmp_path / "none")
+    path.write_bytes(content)
+    refused(FlightRecorder().read, path)
 
 
 class TestRewritten:
@@ -448,11 +297,9 @@ class TestRewritten:
         assert rows[0].drop_columns("rank").equals(rows[1].drop_columns("rank"))
 
     def test_of_an_environment_only_what_tells_of_the_run_stays(self, tmp_path: Path) -> None:
-        content = dump(
-            env={"NCCL_DEBUG": "INFO", "LOCAL_PLACE": "behind the moon"}, argv=["train.py", "--fast"]
-        )
-        new, _ = self.redacted(tmp_path, content)
-        assert new["env"] == {"NCCL_DEBUG": "INFO", "LOCAL_PLACE": "redacted-environment"}
+        env = {"NCCL_DEBUG": "INFO", "LOCAL_PLACE": "behind the moon"}
+        new, _ = self.redacted(tmp_path, dump(env=env, argv=["train.py", "--fast"]))
+        assert new["env"] == env | {"LOCAL_PLACE": "redacted-environment"}
         assert "argv" not in new
         assert b"train.py" not in pickle.dumps(new)
 
@@ -471,21 +318,14 @@ class TestRewritten:
             collect_identities([source])
 
 
-@pytest.mark.parametrize(
-    ("listed", "size"),
-    [("[2147483647]", 1), ("[2147483648]", None), ("[ 0 , 1 ]", 2), ("[0,1,2]", 3), ("[0 1]", None)],
-)
-def test_ranks_of_a_group_have_31_bits(read: Read, listed: str, size: int | None) -> None:
-    found = read(dump(entry(), pg_config={"0": {"name": "0", "ranks": listed}}))
-    assert rows(found, "group_size") == [(size,)]
-
-
 @pytest.mark.parametrize(("count", "known"), [(1 << 20, True), ((1 << 20) + 1, False)])
 def test_a_group_has_a_million_ranks_at_most(tmp_path: Path, count: int, known: bool) -> None:
     path = tmp_path / "dump_rank_0"
-    listed = f"[{'0,' * (count - 1)}0]"
-    path.write_text(json.dumps(dump(entry(), pg_config={"0": {"name": "0", "ranks": listed}})))
+    path.write_text(json.dumps(dump(entry(), pg_config=group(f"[{'0,' * (count - 1)}0]"))))
     assert rows(FlightRecorder().read(path), "group_size") == [(count if known else None,)]
+
+
+INT: Entry = {"input_dtypes": ["Int"]}
 
 
 BELIEVED: dict[str, tuple[Entry, str, Any, Entry]] = {
@@ -493,109 +333,63 @@ BELIEVED: dict[str, tuple[Entry, str, Any, Entry]] = {
     "first number": ({"collective_seq_id": 0}, "seq", 0, {"collective_seq_id": -1}),
     "number of a transfer": (
         {"is_p2p": True, "p2p_seq_id": (1 << 62) - 1},
-        *("seq", (1 << 62) - 1),
-        {"p2p_seq_id": 1 << 62},
+        *("seq", (1 << 62) - 1, {"p2p_seq_id": 1 << 62}),
     ),
     "first number of a transfer": ({"is_p2p": True, "p2p_seq_id": 0}, "seq", 0, {"p2p_seq_id": -1}),
     "duration": ({"duration_ms": 1e11}, "dur_ns", 10**17, {"duration_ms": 1.00001e11}),
     "no duration": ({"duration_ms": 0.0}, "dur_ns", 0, {"duration_ms": -0.5}),
     "size": (
         {"input_sizes": [[1 << 57]], "input_dtypes": ["Long"]},
-        *("bytes", 1 << 60),
-        {"input_sizes": [[(1 << 57) + 1]], "input_dtypes": ["Long"]},
+        *("bytes", 1 << 60, {"input_sizes": [[(1 << 57) + 1]], "input_dtypes": ["Long"]}),
     ),
     "dimension": (
         {"input_sizes": [[1 << 60, 1]], "input_dtypes": ["Byte"]},
-        *("bytes", 1 << 60),
-        {"input_sizes": [[(1 << 60) + 1, 0]], "input_dtypes": ["Byte"]},
+        *("bytes", 1 << 60, {"input_sizes": [[(1 << 60) + 1, 0]], "input_dtypes": ["Byte"]}),
     ),
     "no dimension": ({"input_sizes": [[0]]}, "bytes", 48, {"input_sizes": [[-1]]}),
+    # of any number of dimensions the product would have as many digits
+    "dimensions": (INT | {"input_sizes": [[1] * 64]}, "bytes", 48, INT | {"input_sizes": [[1 << 40] * 65]}),
+    "product": ({}, "bytes", 48, {"input_sizes": [[1 << 40, 1 << 40]]}),
+    "name": ({"profiling_name": "nccl:barrier"}, "kind", "barrier", {"profiling_name": 7}),
+    "sizes": ({}, "bytes", 48, {"input_sizes": "many"}),
 }
 
 
 @pytest.mark.parametrize("name", BELIEVED)
-def test_bounds_of_what_is_believed(read: Read, name: str) -> None:
+def test_bounds_of_what_is_believed(read: Read, tmp_path: Path, name: str) -> None:
     believed, column, value, beyond = BELIEVED[name]
     assert rows(read(dump(entry(**believed))), column) == [(value,)]
-    with pytest.raises(InputError):
-        read(dump(entry(**beyond)))
+    refused(lambda _: read(dump(entry(**beyond))), tmp_path / "nccl_trace_rank_3")
+
+
+@pytest.mark.parametrize("changes", [{"entries": {"0": 1}}, {"pg_config": []}])
+def test_parts_of_a_wrong_type(read: Read, tmp_path: Path, changes: dict[str, Any]) -> None:
+    refused(lambda _: read(dump(**changes)), tmp_path / "nccl_trace_rank_3")
 
 
 def test_an_impossible_size_says_of_which_entry(read: Read, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as raised:
-        read(dump(entry(), entry(input_sizes=[[1 << 58]], input_dtypes=["Long"])))
-    assert str(raised.value) == (
-        f"{tmp_path / 'nccl_trace_rank_3'}: entry 2 has tensors of an impossible size;"
-        " write it again, or remove it to do without"
+    told = dump(entry(), entry(input_sizes=[[1 << 58]], input_dtypes=["Long"]))
+    path = tmp_path / "nccl_trace_rank_3"
+    assert refused(lambda _: read(told), path) == (
+        f"{path}: entry 2 has tensors of an impossible size; write it again, or remove it to do without"
     )
 
 
-def test_a_type_for_each_shape_or_no_size(read: Read) -> None:
-    odd = {"input_sizes": [[3], [4]], "output_sizes": [], "output_dtypes": []}
+def test_types_and_sizes_of_tensors(read: Read) -> None:
+    odd = NO_OUTPUT | {"input_sizes": [[3], [4]]}
     assert rows(read(dump(entry(**odd))), "bytes", "dtype") == [(None, "Float")]
     mixed = {"input_sizes": [[3], [4]], "input_dtypes": ["Float", "Odd"], "output_sizes": [[1]]}
     assert rows(read(dump(entry(**mixed))), "bytes", "dtype") == [(4, None)]
+    nothing = [entry(**NO_TENSORS), entry(**NO_TENSORS), entry("nccl:barrier", **NO_TENSORS)]
+    typed = [entry(**NO_TENSORS | {name: ["Float"]}) for name in ("input_dtypes", "output_dtypes")]
+    assert read(dump(*nothing, *typed)).notes == ["2 entries state no tensors: their payload is unknown"]
 
 
-def test_entries_without_tensors_are_counted_unless_they_have_none(read: Read) -> None:
-    nothing: Entry = {"input_sizes": [], "input_dtypes": [], "output_sizes": [], "output_dtypes": []}
-    found = read(
-        dump(
-            entry(**nothing),
-            entry(**nothing),
-            entry("nccl:barrier", **nothing),
-            entry(**nothing | {"input_dtypes": ["Float"]}),
-            entry(**nothing | {"output_dtypes": ["Float"]}),
-        )
-    )
-    assert found.notes == ["2 entries state no tensors: their payload is unknown"]
-
-
-def test_versions_are_told_but_cut(read: Read) -> None:
+def test_versions_are_told_but_cut_and_a_call_of_no_group_has_none(read: Read) -> None:
     found = read(dump(entry(), version="v" * 70, comm_lib_version="2.28.9"))
     assert found.facts == {"flight_recorder_version": "v" * 60, "library_version": "2.28.9"}
-    assert read(dump(entry(), version=None, nccl_version=None)).facts == {}
-
-
-def test_a_call_of_no_group_has_none(read: Read) -> None:
-    assert rows(read(dump(entry(process_group=()))), "group", "group_size") == [(None, None)]
-
-
-def test_a_pickle_of_more_than_data_may_be_removed(tmp_path: Path) -> None:
-    path = tmp_path / "nccl_trace_rank_0"
-    path.write_bytes(b"\x80\x02cos\nmkdir\n.")
-    with pytest.raises(InputError) as raised:
-        FlightRecorder().read(path)
-    assert str(raised.value) == (
-        f"{path}: pickle holds more than data: instruction GLOBAL at byte 2;"
-        " remove it; a Flight Recorder dump is data alone"
-    )
-
-
-class Plain:
-    """Replaces the word `secret`."""
-
-    learns = False
-
-    def publishes(self, key: str) -> bool:
-        """All are."""
-        del key
-        return True
-
-    def __init__(self) -> None:
-        self.counted: dict[str, dict[str, int]] = {}
-
-    def text(self, text: str, _field: str = "") -> tuple[str, Counter[str]]:
-        return text.replace("secret", "?"), Counter(word=1) if "secret" in text else Counter()
-
-    def kind_of_field(self, _name: str) -> None:
-        return None
-
-    def keeps(self, *_: object) -> bool:
-        return False
-
-    def count(self, place: str, counts: dict[str, int]) -> None:
-        self.counted |= {place: dict(counts)} if counts else {}
+    found = read(dump(entry(process_group=()), version=None, nccl_version=None))
+    assert (found.facts, rows(found, "group", "group_size")) == ({}, [(None, None)])
 
 
 @pytest.mark.parametrize("form", ["json", "pickle"])
@@ -604,13 +398,12 @@ def test_a_dump_of_either_layout_is_rewritten_as_what_it_is(tmp_path: Path, form
     told = dump(note="a secret")
     source.write_bytes(json.dumps(told).encode() if form == "json" else pickle.dumps(told, 2))
     for written in (None, target):
-        redactor = Plain()
+        redactor = PlainRedactor()
         assert FlightRecorder().rewrite(source, written, redactor)  # type: ignore[arg-type]
-        assert redactor.counted == {"note": {"word": 1}}
+        assert redactor.counted == {("note", "word"): 1}
     content = target.read_bytes()
     new = json.loads(content) if form == "json" else pickled.load_plain(content)
     assert new == told | {"note": "a ?"}
-    assert source.read_bytes() != content
 
 
 def test_ranks_that_groups_share_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -621,22 +414,3 @@ def test_ranks_that_groups_share_are_read_once(tmp_path: Path, monkeypatch: pyte
     path.write_bytes(pickle.dumps({"pg_config": {str(n): shared for n in range(1000)}, "entries": []}, 2))
     FlightRecorder().read(path)
     assert texts == ["[0, 1]"]
-
-
-def test_a_tensor_of_any_number_of_dimensions_is_refused(read: Read) -> None:
-    """Their product would have as many digits."""
-    assert read(dump(entry(input_sizes=[[1] * 64], input_dtypes=["Int"]))).timings["bytes"].to_pylist()
-    with pytest.raises(InputError, match="of length <= 64"):
-        read(dump(entry(input_sizes=[[1 << 40] * 65], input_dtypes=["Int"])))
-
-
-def test_ends_of_a_transfer_are_ranks_of_the_job(read: Read) -> None:
-    """By source, torch names them by their places in the group: here of ranks 1 and 3."""
-    told: dict[str, Any] = {"process_group": ["7", "tp"], "is_p2p": True}
-    found = read(dump(entry("nccl:send 0->1", **told), entry("nccl:recv 0<-1", **told)))
-    ends = found.timings.select(["kind", "src_rank", "dst_rank"]).to_pylist()
-    assert [tuple(row.values()) for row in ends] == [("send", 1, 3), ("recv", 3, 1)]
-    assert [(group.description, group.ranks) for group in found.groups] == [
-        ("default_pg", (0, 1, 2, 3)),
-        ("tp", (1, 3)),
-    ]

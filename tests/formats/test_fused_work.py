@@ -29,10 +29,8 @@ def instruction(number: int, opcode: str, shape: Any, *operands: int, **more: An
 
 
 def window(*sizes: int, stride: int = 1, before: int = 0) -> Any:
-    extents = [
-        SimpleNamespace(size=size, stride=stride, before=before, dilation=1, spread=1) for size in sizes
-    ]
-    return SimpleNamespace(dimensions=extents)
+    told = {"stride": stride, "before": before, "dilation": 1, "spread": 1}
+    return SimpleNamespace(dimensions=[SimpleNamespace(size=size, **told) for size in sizes])
 
 
 def parameters(*shapes: Any) -> list[Any]:
@@ -48,6 +46,16 @@ def work(one: Any, shapes: dict[int, Any], *inside: Any, **called: Any) -> tuple
     return instruction_work(one, shapes, computations, TYPING)
 
 
+def chain(given: list[Any], *steps: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Parameters of these shapes and, numbered on from them, instructions of (opcode, shape, operands)."""
+    first = 10 + len(given)
+    return (*parameters(*given), *(instruction(first + i, *step) for i, step in enumerate(steps)))
+
+
+def fused(shape: Any, *operands: int) -> Any:
+    return instruction(3, "fusion", shape, *operands)
+
+
 A, B = array(2, 3), array(3, 2)
 SHAPES = {1: A, 2: A}
 TABLE, INDICES = array(100, 8), array(5, kind="s32")
@@ -56,84 +64,49 @@ ADD = {8: SimpleNamespace(instructions=[instruction(1, "add", array())], root=1)
 
 def test_a_fusion_counts_its_operations_and_its_ends() -> None:
     """(a·b + a)ᵀ of 6 numbers: 12 operations; a, b and the result of 24 bytes each, what is between none."""
-    inside = (
-        *parameters(A, A),
-        instruction(12, "multiply", A, 10, 11),
-        instruction(13, "add", A, 12, 10),
-        instruction(14, "transpose", B, 13),
-    )
-    assert work(instruction(3, "fusion", B, 1, 2), SHAPES, *inside) == (12, 48, 24, "")
-
-
-def test_an_operand_is_read_once() -> None:
+    inside = chain([A, A], ("multiply", A, 10, 11), ("add", A, 12, 10), ("transpose", B, 13))
+    assert work(fused(B, 1, 2), SHAPES, *inside) == (12, 48, 24, "")
+    # an operand is read once
     assert work(instruction(3, "multiply", A, 1, 1), SHAPES) == (6, 24, 24, "")
-    twice = (*parameters(A, A), instruction(12, "multiply", A, 10, 11))
-    assert work(instruction(3, "fusion", A, 1, 1), SHAPES, *twice) == (6, 24, 24, "")
+    assert work(fused(A, 1, 1), SHAPES, *chain([A, A], ("multiply", A, 10, 11))) == (6, 24, 24, "")
+    # one without operands writes
+    assert work(fused(A), {}, *chain([], ("constant", array()), ("broadcast", A, 10))) == (0, 0, 24, "")
 
 
-def test_a_fusion_without_operands_writes() -> None:
-    inside = instruction(10, "constant", array()), instruction(11, "broadcast", A, 10)
-    assert work(instruction(3, "fusion", A), {}, *inside) == (0, 0, 24, "")
-
-
-def test_a_reduction_counts_what_it_reads_and_a_comparison_what_it_compares() -> None:
+def test_flops_of_reductions_comparisons_integers_and_copies() -> None:
     assert work(instruction(3, "reduce", array(2), 1, 2), {1: A, 2: array()}) == (6, 28, 8, "")
     compared = instruction(3, "compare", array(2, 3, kind="pred"), 1, 2)
     assert work(compared, SHAPES) == (6, 48, 24, "")
-
-
-def test_integers_and_copies_have_no_flops() -> None:
     numbers = {1: array(5, kind="s32")}
     assert work(instruction(3, "add", array(5, kind="s32"), 1), numbers) == (0, 20, 20, "")
-    assert work(instruction(3, "copy", A, 1), SHAPES) == (0, 24, 24, "")
-    assert work(instruction(3, "sort", A, 1), SHAPES) == (0, 24, 24, "")
-    assert work(instruction(3, "custom-call", A, 1, target="__gpu$TopK"), SHAPES) == (0, 24, 24, "")
+    for opcode, more in (("copy", {}), ("sort", {}), ("custom-call", {"target": "__gpu$TopK"})):
+        assert work(instruction(3, opcode, A, 1, **more), SHAPES) == (0, 24, 24, "")
 
 
 def test_of_a_slice_only_its_numbers_are_read_and_computed() -> None:
     """√(x)[:4] of 16 numbers: 4 roots; where the other half is sliced as well, all are read."""
-    x, part = array(16), array(4)
-    inside = (
-        *parameters(x),
-        instruction(11, "sqrt", x, 10),
-        instruction(12, "slice", part, 11),
-    )
-    assert work(instruction(3, "fusion", part, 1), {1: x}, *inside) == (4, 16, 16, "")
-    half = array(8)
-    halves = (
-        *parameters(x),
-        instruction(11, "slice", half, 10),
-        instruction(12, "slice", half, 10),
-        instruction(13, "multiply", half, 11, 12),
-    )
-    assert work(instruction(3, "fusion", half, 1), {1: x}, *halves) == (8, 64, 32, "")
-    quarters = (
-        *parameters(x),
-        instruction(11, "slice", part, 10),
-        instruction(12, "slice", part, 10),
-        instruction(13, "multiply", part, 11, 12),
-    )
+    x, half, part = array(16), array(8), array(4)
+    inside = chain([x], ("sqrt", x, 10), ("slice", part, 11))
+    assert work(fused(part, 1), {1: x}, *inside) == (4, 16, 16, "")
+    halves = chain([x], ("slice", half, 10), ("slice", half, 10), ("multiply", half, 11, 12))
+    assert work(fused(half, 1), {1: x}, *halves) == (8, 64, 32, "")
+    quarters = chain([x], ("slice", part, 10), ("slice", part, 10), ("multiply", part, 11, 12))
     apart = "the parts of an operand that it reads do not overlap"
-    assert work(instruction(3, "fusion", part, 1), {1: x}, *quarters) == (4, 32, 16, apart)
-
-
-def test_what_is_used_twice_is_not_read_twice() -> None:
-    """(x·exp(x))[:4] of 16 numbers reads 4."""
+    assert work(fused(part, 1), {1: x}, *quarters) == (4, 32, 16, apart)
+    # (x·exp(x))[:4] of 16 numbers reads 4
     x, part = array(16), array(4)
-    inside = (
-        *parameters(x),
-        instruction(11, "exponential", x, 10),
-        instruction(12, "multiply", x, 10, 11),
-        instruction(13, "slice", part, 12),
-    )
-    assert work(instruction(3, "fusion", part, 1), {1: x}, *inside) == (8, 16, 16, "")
+    inside = chain([x], ("exponential", x, 10), ("multiply", x, 10, 11), ("slice", part, 12))
+    assert work(fused(part, 1), {1: x}, *inside) == (8, 16, 16, "")
 
 
-def test_a_lookup_reads_the_rows_that_it_returns() -> None:
+def test_lookups_and_windows_read_what_they_use() -> None:
     found = instruction(3, "gather", array(5, 8), 1, 2)
     distinct = "no index occurs twice"
     assert work(found, {1: TABLE, 2: INDICES}) == (0, 20 + 160, 160, distinct)
     assert work(instruction(3, "pad", array(8), 1, 2), {1: array(6), 2: array()}) == (0, 28, 32, "")
+    # sums of 3 of 8 numbers at each place, one of padding at both ends: 3·8 − 2
+    sums = instruction(3, "reduce-window", array(8), 1, 2, window=window(3, before=1))
+    assert work(sums, {1: array(8), 2: array()}) == (22, 36, 32, "")
 
 
 def test_an_update_in_place_writes_what_is_updated() -> None:
@@ -145,38 +118,19 @@ def test_an_update_in_place_writes_what_is_updated() -> None:
     assert work(instruction(3, "scatter", TABLE, 1, 2, 4), shapes) == (0, 20 + 160, 160, distinct)
     place = instruction(3, "dynamic-update-slice", TABLE, 1, 4, 5)
     assert work(place, {**shapes, 5: array(kind="s32")}) == (0, 160 + 4, 160, "")
-    inside = (
-        *parameters(array(5, 8), array(kind="s32")),
-        instruction(12, "constant", array()),
-        instruction(13, "broadcast", TABLE, 12),
-        instruction(14, "dynamic-update-slice", TABLE, 13, 10, 11),
-    )
-    fusion = instruction(3, "fusion", TABLE, 4, 5)
-    assert work(fusion, {4: array(5, 8), 5: array(kind="s32")}, *inside) == (0, 164, 3200, "")
+    given = [array(5, 8), array(kind="s32")]
+    made = ("constant", array()), ("broadcast", TABLE, 12), ("dynamic-update-slice", TABLE, 13, 10, 11)
+    inside = chain(given, *made)
+    assert work(fused(TABLE, 4, 5), {4: given[0], 5: given[1]}, *inside) == (0, 164, 3200, "")
 
 
-def test_windows_count_their_numbers_without_padding() -> None:
-    """Sums of 3 of 8 numbers at each place, one of padding at both ends: 3·8 − 2."""
-    sums = instruction(3, "reduce-window", array(8), 1, 2, window=window(3, before=1))
-    assert work(sums, {1: array(8), 2: array()}) == (22, 36, 32, "")
-
-
-def test_results_in_a_tuple_are_all_written() -> None:
-    inside = (
-        *parameters(A),
-        instruction(11, "negate", A, 10),
-        instruction(12, "tuple", SimpleNamespace(element_type=13, tuple_shapes=[A, A]), 11, 10),
-    )
-    assert work(instruction(3, "fusion", A, 1), SHAPES, *inside) == (6, 24, 48, "")
-
-
-def test_a_product_in_a_fusion_is_left_out() -> None:
-    inside = (
-        *parameters(A, B),
-        instruction(12, "dot", array(2, 2), 10, 11),
-        instruction(13, "tanh", array(2, 2), 12),
-    )
-    assert work(instruction(3, "fusion", array(2, 2), 1, 2), {1: A, 2: B}, *inside) == (4, 48, 16, "")
+def test_tuples_are_written_and_products_left_out() -> None:
+    both = SimpleNamespace(element_type=13, tuple_shapes=[A, A])
+    inside = chain([A], ("negate", A, 10), ("tuple", both, 11, 10))
+    assert work(fused(A, 1), SHAPES, *inside) == (6, 24, 48, "")
+    square = array(2, 2)
+    inside = chain([A, B], ("dot", square, 10, 11), ("tanh", square, 12))
+    assert work(fused(square, 1, 2), {1: A, 2: B}, *inside) == (4, 48, 16, "")
 
 
 @pytest.mark.parametrize(

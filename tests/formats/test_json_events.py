@@ -60,19 +60,16 @@ def written(
 
 @given(
     events=EVENTS,
-    before=OUTER,
-    after=OUTER,
+    outer=st.tuples(OUTER, OUTER),
     layout=LAYOUTS,
     bare=st.booleans(),
     packed=st.booleans(),
     chunk=st.sampled_from([1, 7, 64, 300]),
 )
-def test_any_chunk_size_gives_what_json_gives(
-    tmp_path, monkeypatch, events, before, after, layout, bare, packed, chunk
-):
+def test_any_chunks_give_what_json_gives(tmp_path, monkeypatch, events, outer, layout, bare, packed, chunk):
     monkeypatch.setattr(json_events, "CHUNK", chunk)
     path = tmp_path / "t.json"
-    text = written(events, before, after, layout, bare)
+    text = written(events, *outer, layout, bare)
     path.write_bytes(gzip.compress(text, 1) if packed else text)
     stream = JsonEvents(path, DECODER)
     got = [event for chunk_text, decoded in stream for event in _same(chunk_text, decoded)]
@@ -89,17 +86,16 @@ def _same(chunk: bytes, decoded: list[Any]) -> list[Any]:
 
 @given(
     events=EVENTS,
-    before=OUTER,
-    after=OUTER,
+    outer=st.tuples(OUTER, OUTER),
     layout=LAYOUTS,
     bare=st.booleans(),
     size=st.sampled_from([20, 64, 200]),
 )
-def test_parts_together_are_the_whole(tmp_path, monkeypatch, events, before, after, layout, bare, size):
+def test_parts_together_are_the_whole(tmp_path, monkeypatch, events, outer, layout, bare, size):
     monkeypatch.setattr(json_events, "CHUNK", 128)
     monkeypatch.setattr(kineto_reader, "PART_BYTES", size)
     path = tmp_path / "t.json"
-    text = written(events, before, after, layout, bare)
+    text = written(events, *outer, layout, bare)
     path.write_bytes(text)
     parts = trace_reader("kineto").parts(path)
     if parts != [Part()]:
@@ -195,37 +191,26 @@ INSIDE = json.dumps(
         "a": [{"name": 1}, {"name": 2}],
         "traceEvents": [
             {"ph": "X", "args": {"x": [{"name": "a"}, {"name": "b"}, {}], "y": "}, {"}},
-            {"name": 'say "}, {\\', "ph": "X"},
-            {"ph": "X"},
+            *({"name": 'say "}, {\\', "ph": "X"}, {"ph": "X"}),
         ],
         "later": {"deep": [1, {"name": "x"}, {"ph": "y"}], "text": "x" * 70},
     }
 ).encode()
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 16, 64, 200])
+@pytest.mark.parametrize("chunk", [1, 3, 5, 11, 16, 64, 200, 1000])
 @pytest.mark.parametrize("packed", [False, True])
 def test_what_looks_like_events_inside_others_or_around_them_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, packed: bool
 ) -> None:
+    """The last bytes are kept."""
     monkeypatch.setattr(json_events, "CHUNK", chunk)
+    monkeypatch.setattr(json_events, "END", 8)
     stream = stream_of(tmp_path, gzip.compress(INSIDE) if packed else INSIDE)
     known = json.loads(INSIDE)
     assert events_of(stream) == known.pop("traceEvents")
     assert stream.outer == known
-    assert (stream.cut, stream.last, stream.forward) == (None, True, packed)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("chunk", [1, 3, 11, 1000])
-def test_the_last_bytes_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, packed: bool
-) -> None:
-    monkeypatch.setattr(json_events, "CHUNK", chunk)
-    monkeypatch.setattr(json_events, "END", 8)
-    stream = stream_of(tmp_path, gzip.compress(INSIDE) if packed else INSIDE)
-    events_of(stream)
-    assert stream.end == INSIDE[-8:]
+    assert (stream.cut, stream.last, stream.forward, stream.end) == (None, True, packed, INSIDE[-8:])
 
 
 def test_where_each_chunk_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,11 +218,8 @@ def test_where_each_chunk_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     text = b' {"traceEvents" : [ {"ph": "1"}, {"ph": "2"} , {"ph": "3"}]}'
     stream = stream_of(tmp_path, text)
     begins = [(stream.position, decoded[0]["ph"]) for _, decoded in stream]
-    assert begins == [
-        (text.index(b"[") + 1, "1"),
-        (text.index(b'{"ph": "2'), "2"),
-        (text.index(b'{"ph": "3'), "3"),
-    ]
+    places = (text.index(b"[") + 1, text.index(b'{"ph": "2'), text.index(b'{"ph": "3'))
+    assert begins == [*zip(places, "123", strict=True)]
 
 
 class TestBounds:
@@ -248,47 +230,35 @@ class TestBounds:
         monkeypatch.setattr(json_events, "CHUNK", 1)
         monkeypatch.setattr(json_events, "LONGEST_EVENT", 64)
 
-    @pytest.mark.parametrize(("size", "fits"), [(64, True), (65, False)])
-    def test_of_what_stands_before_the_events(self, tmp_path: Path, size: int, fits: bool) -> None:
-        begins = b'"traceEvents":['
-        text = b'{"a":"' + b"x" * (size - len(begins) - 8) + b'",' + begins
-        assert len(text) == size
-        if fits:
-            assert events_of(stream_of(tmp_path, text + b"]}")) == []
-        else:
-            error = refusal(tmp_path, text + b"]}")
-            assert str(error) == (
-                f"{tmp_path / 't.json'}: byte 65: no traceEvents before it;"
-                " is this a Chrome-JSON trace, and all of it?"
-            )
+    BEGINS, SEEN, BEHIND = b'"traceEvents":[', b',{"ph":', b',"d":[{"id":0},{"id":1}],"a":"'
 
-    @pytest.mark.parametrize(("size", "fits"), [(65, True), (66, False)])
-    def test_of_an_event(self, tmp_path: Path, size: int, fits: bool) -> None:
-        seen = b',{"ph":'
-        event = b'{"ph":"' + b"x" * (size - len(seen) - 9) + b'"}'
-        assert len(event + seen) == size
-        text = b'{"traceEvents":[' + event + seen + b'"y"}]}'
-        if fits:
-            assert [event["ph"][:1] for event in events_of(stream_of(tmp_path, text))] == ["x", "y"]
-        else:
-            error = refusal(tmp_path, text)
-            assert (error.what, error.where) == (
-                "an event is longer than 0 MiB (after 0 whole events)",
-                f"{tmp_path / 't.json'}: byte 16",
-            )
+    def test_of_what_stands_before_the_events(self, tmp_path: Path) -> None:
+        for size in (64, 65):
+            text = b'{"a":"' + b"x" * (size - len(self.BEGINS) - 8) + b'",' + self.BEGINS
+            assert len(text) == size
+            if size == 64:
+                assert events_of(stream_of(tmp_path, text + b"]}")) == []
+        assert str(refusal(tmp_path, text + b"]}")) == (
+            f"{tmp_path / 't.json'}: byte 65: no traceEvents before it;"
+            " is this a Chrome-JSON trace, and all of it?"
+        )
 
-    @pytest.mark.parametrize(("size", "fits"), [(65, True), (66, False)])
-    def test_of_what_stands_behind_the_events(self, tmp_path: Path, size: int, fits: bool) -> None:
-        behind = b',"d":[{"id":0},{"id":1}],"a":"' + b"x" * (size - 32) + b'"}'
-        assert len(behind) == size
-        text = b'{"traceEvents":[{"ph":"X"}]' + behind
-        if fits:
-            stream = stream_of(tmp_path, text)
-            assert events_of(stream) == [{"ph": "X"}]
-            assert stream.outer == {"d": [{"id": 0}, {"id": 1}], "a": "x" * (size - 32)}
-        else:
-            error = refusal(tmp_path, text)
-            assert error.what == "truncated after the events (after 1 whole events)"
+    def test_of_an_event_and_of_what_stands_behind_them(self, tmp_path: Path) -> None:
+        for size in (65, 66):
+            event = b'{"ph":"' + b"x" * (size - len(self.SEEN) - 9) + b'"}'
+            behind = self.BEHIND + b"x" * (size - 32) + b'"}'
+            assert len(event + self.SEEN) == len(behind) == size
+            long = b'{"traceEvents":[' + event + self.SEEN + b'"y"}]}'
+            text = b'{"traceEvents":[{"ph":"X"}]' + behind
+            if size == 65:
+                assert [event["ph"][:1] for event in events_of(stream_of(tmp_path, long))] == ["x", "y"]
+                stream = stream_of(tmp_path, text)
+                assert events_of(stream) == [{"ph": "X"}]
+                assert stream.outer == {"d": [{"id": 0}, {"id": 1}], "a": "x" * (size - 32)}
+        error = refusal(tmp_path, long)
+        assert error.what == "an event is longer than 0 MiB (after 0 whole events)"
+        assert error.where == f"{tmp_path / 't.json'}: byte 16"
+        assert refusal(tmp_path, text).what == "truncated after the events (after 1 whole events)"
 
     @pytest.mark.parametrize(("fold", "longest", "fits"), [(0, 0, True), (-1, 0, False), (-1, 1, True)])
     def test_of_what_a_compressed_file_expands_to(
@@ -315,31 +285,24 @@ def test_an_event_is_longer_than_so_many_mebibytes(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("text", "byte", "reason"),
+    ("text", "byte", "events", "reason"),
     [
-        ('{"a" 1, "traceEvents": []}', 5, "expected ':' before the events (after 0 whole events)"),
-        ('{"a": 1} "traceEvents": [', 9, "other text before the events (after 0 whole events)"),
-        ('{"traceEvents": [] "a": 1}', 19, "expected ',' or '}' after the events (after 0 whole events)"),
-        ('{"traceEvents": [{"ph": "X"}] ', 30, "truncated after the events (after 1 whole events)"),
-        ('{"traceEvents": [{"ph": "X"}]} x', 31, "other text after the events (after 1 whole events)"),
-        ('{"traceEvents": [], "traceEvents": []}', 18, "a second traceEvents (after 0 whole events)"),
-        (' [{"ph": "X"}] x', 15, "text follows the array of events (after 1 whole events)"),
-        ('{"traceEvents": [1, 2]}', 17, "Expected 'object', got 'int' - at 'event' (after 0 whole events)"),
-        (
-            '{"traceEvents": [{"ph": "X"}, 3, {"ph": "X"}, {"ph": "Y"}]}',
-            30,
-            "Expected 'object', got 'int' - at 'event' (after 1 whole events)",
-        ),
-        (
-            '{"traceEvents": [{"ph": "X"}, {"ph": "X"} {"ph": "X"}]}',
-            42,
-            "expected ',' or ']' in an event (after 2 whole events)",
-        ),
+        ('{"a" 1, "traceEvents": []}', 5, 0, "expected ':' before the events"),
+        ('{"a": 1} "traceEvents": [', 9, 0, "other text before the events"),
+        ('{"traceEvents": [] "a": 1}', 19, 0, "expected ',' or '}' after the events"),
+        ('{"traceEvents": [{"ph": "X"}] ', 30, 1, "truncated after the events"),
+        ('{"traceEvents": [{"ph": "X"}]} x', 31, 1, "other text after the events"),
+        ('{"traceEvents": [], "traceEvents": []}', 18, 0, "a second traceEvents"),
+        (' [{"ph": "X"}] x', 15, 1, "text follows the array of events"),
+        ('{"traceEvents": [1, 2]}', 17, 0, "Expected 'object', got 'int' - at 'event'"),
+        ('[{"ph": "X"}, 3, {"ph": "X"}, {"ph": "Y"}]', 14, 1, "Expected 'object', got 'int' - at 'event'"),
+        ('[{"ph": "X"}, {"ph": "X"} {"ph": "X"}]', 26, 2, "expected ',' or ']' in an event"),
     ],
 )
-def test_a_fault_is_located_to_the_byte(tmp_path: Path, text: str, byte: int, reason: str) -> None:
+def test_faults_are_located_by_byte(tmp_path: Path, text: str, byte: int, events: int, reason: str) -> None:
     error = refusal(tmp_path, text.encode())
-    assert (error.where, error.what) == (f"{tmp_path / 't.json'}: byte {byte}", reason)
+    assert error.where == f"{tmp_path / 't.json'}: byte {byte}"
+    assert error.what == f"{reason} (after {events} whole events)"
     assert error.hint == "re-run with --allow-truncated to use the part before it"
 
 
@@ -399,16 +362,19 @@ class TestInflated:
 
     TEXT = b'{"a":1,"traceEvents":[' + b",".join(b'{"ph":"%02d"}' % i for i in range(40)) + b'],"b":2}'
 
+    @pytest.fixture(autouse=True)
+    def _written(self, tmp_path: Path) -> None:
+        (tmp_path / "t.json.gz").write_bytes(gzip.compress(self.TEXT))
+        (tmp_path / "parts").mkdir()
+
     @pytest.mark.parametrize("chunk", [48, 100, 1000])
     @pytest.mark.parametrize("size", [1, 100, 130])
     def test_parts_cover_the_file_and_are_of_about_that_size(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, size: int
     ) -> None:
-        monkeypatch.setattr(json_events, "CHUNK", chunk)
-        monkeypatch.setattr(json_events, "PIECE", chunk)
+        for name in ("CHUNK", "PIECE"):
+            monkeypatch.setattr(json_events, name, chunk)
         path = tmp_path / "t.json.gz"
-        path.write_bytes(gzip.compress(self.TEXT))
-        (tmp_path / "parts").mkdir()
         parts = list(JsonEvents(path, DECODER).inflated_parts(tmp_path / "parts", size))
         names = [f"inflated-{i:03d}.json" for i in range(len(parts))]
         assert [Path(part.inflated or "").name for part in parts] == names
@@ -434,7 +400,6 @@ class TestInflated:
         for name in ("CHUNK", "PIECE"):
             monkeypatch.setattr(json_events, name, 48)
         path = tmp_path / "t.json.gz"
-        path.write_bytes(gzip.compress(self.TEXT))
         assert next(JsonEvents(path, DECODER).inflated_parts(tmp_path, size)).end == end
 
     def test_of_a_bare_array(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,10 +408,8 @@ class TestInflated:
         path.write_bytes(gzip.compress(b' [{"ph":"1"}, {"ph":"2"}, {"ph":"3"}, {"ph":"4"}]'))
         parts = list(JsonEvents(path, DECODER).inflated_parts(tmp_path, 10))
         assert [(part.begin, part.end) for part in parts] == [(0, 38), (38, None)]
-        assert [Path(part.inflated or "").read_bytes() for part in parts] == [
-            b'[{"ph":"1"}, {"ph":"2"}, {"ph":"3"}, ',
-            b'[{"ph":"4"}]',
-        ]
+        texts = [Path(part.inflated or "").read_bytes() for part in parts]
+        assert texts == [b'[{"ph":"1"}, {"ph":"2"}, {"ph":"3"}, ', b'[{"ph":"4"}]']
 
 
 class TestGivenUp:

@@ -16,24 +16,18 @@ from cclbench.formats.kineto import Kineto
 @pytest.mark.parametrize(
     ("head", "sure"),
     [
-        (b'{"schemaVersion": 1', 0.9),
-        (b' \n{"deviceProperties": [', 0.9),
-        (b'{"traceEvents": [{"cat": "kernel"', 0.6),
-        (b'{"traceEvents": [{"cat" : "user_annotation"', 0.6),
-        (b'[{"cat": "Kernel"', 0.6),
-        (b'[{"schemaVersion": 1}, {"cat": "cpu_op"', 0.6),
-        (b'{"cat": "kernel"', 0.0),
-        (b'{"traceEvents": [{"cat": "kernels"', 0.0),
-        (b'[{"schemaVersion": 1}', 0.0),
-        (b'x{"schemaVersion": 1', 0.0),
-        (b"", 0.0),
+        *((b'{"schemaVersion": 1', 0.9), (b' \n{"deviceProperties": [', 0.9)),
+        *((b'{"traceEvents": [{"cat": "kernel"', 0.6), (b'{"traceEvents": [{"cat" : "user_annotation"', 0.6)),
+        *((b'[{"cat": "Kernel"', 0.6), (b'[{"schemaVersion": 1}, {"cat": "cpu_op"', 0.6)),
+        *((b'{"cat": "kernel"', 0.0), (b'{"traceEvents": [{"cat": "kernels"', 0.0)),
+        *((b'[{"schemaVersion": 1}', 0.0), (b'x{"schemaVersion": 1', 0.0), (b"", 0.0)),
     ],
 )
 def test_how_sure_it_is_of_a_beginning(head: bytes, sure: float) -> None:
     assert Kineto().sniff(head) == sure
 
 
-def test_parts_are_of_32_mebibytes_and_at_most_999() -> None:
+def test_parts_are_no_more_than_999() -> None:
     assert kineto_reader.PART_BYTES == 32 << 20
 
 
@@ -66,7 +60,7 @@ class TestParts:
         monkeypatch.setattr(kineto_reader, "PART_BYTES", 1)
         assert len(Kineto().parts(path)) == 999
 
-    def test_a_compressed_file_is_a_stream_where_it_may_hold_two(
+    def test_large_compressed_files_are_streams(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Such files are at least fifteen times as large when inflated."""

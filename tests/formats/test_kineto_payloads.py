@@ -6,52 +6,34 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.refused import refused
 
 from cclbench.formats import Payload
 from cclbench.formats.kineto.events import Args
 from cclbench.formats.kineto.payloads import StatedCollectives, ranks_of_text
 from cclbench.ground.errors import InputError
 
-NEW = {
-    "Collective name": "allreduce",
-    "In msg nelems": 1000,
-    "Out msg nelems": 1000,
-    "dtype": "BFloat16",
-    "Group size": 2,
-    "Process Group Name": "5",
-    "Process Group Description": "mesh_dp",
-    "Process Group Ranks": "[0, 4]",
-}
+NEW = {"Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "dtype": "BFloat16"}
+NEW |= {"Group size": 2, "Process Group Name": "5", "Process Group Description": "mesh_dp"}
+NEW["Process Group Ranks"] = "[0, 4]"
 
 
 def test_kernel_metadata(read, write, event):
     events = [event("kernel", "gemm"), event("kernel", "ncclDevKernel_AllReduce", **NEW, Seq=17)]
-    payload = Payload(
-        source="kernel",
-        collective="allreduce",
-        in_elements=1000,
-        out_elements=1000,
-        dtype="BFloat16",
-        group_name="5",
-        group_description="mesh_dp",
-        group_size=2,
-        ranks=(0, 4),
-    )
-    assert read(write(events)).told == [(payload, 1, 17)]
+    sizes = {"collective": "allreduce", "in_elements": 1000, "out_elements": 1000, "dtype": "BFloat16"}
+    group = {"group_name": "5", "group_description": "mesh_dp", "group_size": 2, "ranks": (0, 4)}
+    assert read(write(events)).told == [(Payload(source="kernel", **sizes, **group), 1, 17)]
 
 
-def test_names_of_2023(read, write, event):
-    args = {
-        "Collective name": "_allgather_base",
-        "In msg size": 10,
-        "Out msg size": 20,
-        "dtype": "Float",
-        "Process Group ID": 3,
-        "Group size": 2,
-    }
+def test_names_of_2023_and_peers(read, write, event):
+    args = {"Collective name": "_allgather_base", "In msg size": 10, "Out msg size": 20, "dtype": "Float"}
+    args |= {"Process Group ID": 3, "Group size": 2}
     ((payload, row, seq),) = read(write([event("kernel", "nccl", **args)])).told
     assert (payload.in_elements, payload.out_elements, payload.group_name) == (10, 20, "3")
     assert (payload.group_description, payload.ranks, row, seq) == (None, None, 0, -1)
+    args = {"Collective name": "send", "Src Rank": 0, "Dst Rank": 3, "In msg nelems": 8, "dtype": "Float"}
+    ((payload, _, _),) = read(write([event("kernel", "ncclDevKernel_SendRecv", **args)])).told
+    assert (payload.src_rank, payload.dst_rank) == (0, 3)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +47,6 @@ def test_names_of_2023(read, write, event):
 def test_ranks_of_the_group(read, write, event, told, ranks):
     ((payload, _, _),) = read(write([event("kernel", "n", **{"Collective name": "x", **told})])).told
     assert payload.ranks == ranks
-
-
-def test_peers_of_a_transfer(read, write, event):
-    args = {"Collective name": "send", "Src Rank": 0, "Dst Rank": 3, "In msg nelems": 8, "dtype": "Float"}
-    ((payload, _, _),) = read(write([event("kernel", "ncclDevKernel_SendRecv", **args)])).told
-    assert (payload.src_rank, payload.dst_rank) == (0, 3)
 
 
 def test_groups_of_more_ranks_than_any_job_has_are_refused(read, write, event):
@@ -87,49 +63,42 @@ def test_groups_of_more_ranks_than_any_job_has_are_refused(read, write, event):
         stated(0, 1, 2)
 
 
-def test_host_op_with_its_place(read, write, event):
+def test_host_ops_and_annotations_of_the_backend(read, write, event):
     found = read(write([event("cpu_op", "record_param_comms", 5, 3, tid=12, **NEW, Seq=4)]))
     ((payload, row, seq),) = found.told
     told = found.trace.told
     assert (payload.source, row, seq) == ("host_op", -1, 4)
     assert (told.track[0], told.start_ns[0], told.end_ns[0]) == (12, 5_000, 8_000)
-
-
-def test_host_op_that_tells_nothing(read, write, event):
-    assert read(write([event("cpu_op", "record_param_comms")])).told == []
-
-
-def test_host_annotation_of_the_backend(read, write, event):
     own = {"Input Dims": [[128, 4]], "Input type": ["c10::BFloat16"]}
-    ((payload, row, _),) = read(write([event("user_annotation", "nccl:all_reduce", **own)])).told
-    assert payload == Payload(
-        source="annotation", collective="all_reduce", in_elements=512, dtype="c10::BFloat16"
-    )
-    assert row == -1
-
-
-def test_device_copy_of_an_annotation_tells_nothing(read, write, event):
+    told = read(write([event("user_annotation", "nccl:all_reduce", **own)])).told
+    known = {"collective": "all_reduce", "in_elements": 512, "dtype": "c10::BFloat16"}
+    assert told == [(Payload(source="annotation", **known), -1, -1)]
     copy = event("gpu_user_annotation", "nccl:all_reduce", **{"Input Dims": [[8]], "Input type": ["float"]})
-    assert read(write([copy])).told == []
+    for row in (event("cpu_op", "record_param_comms"), copy):
+        assert read(write([row])).told == []
+
+
+MOST = 1 << 56
 
 
 @pytest.mark.parametrize(
     ("dims", "types", "elements"),
     [
-        ([[321271]], ["float"], 321_271),
-        ([[2, 3], [4]], ["float", "float"], 10),
-        ([[]], ["float"], 1),
-        ([[2], [4]], ["float", "long int"], None),
-        ([[[2], [4]]], ["TensorList"], None),
-        ([[]], [""], None),
-        ([], [], None),
+        *(([[321271]], ["float"], 321_271), ([[2, 3], [4]], ["float", "float"], 10), ([[]], ["float"], 1)),
+        *(([[2], [4]], ["float", "long int"], None), ([[[2], [4]]], ["TensorList"], None)),
+        *(([[]], [""], None), ([], [], None), ([[MOST]], ["float"], MOST)),
+        ([[1 << 28, 1 << 28], [0]], ["float"] * 2, MOST),
+        # sizes and types that do not match
+        *(([[2]], None, None), (None, ["float"], None), ([[2]], ["float", "float"], None)),
+        *(([[2], [2]], ["float"], None), ([[2]], [3], None)),
     ],
 )
 def test_gloo_row_tells_its_own_size(read, write, event, dims, types, elements):
-    row = event("user_annotation", "gloo:all_reduce", **{"Input Dims": dims, "Input type": types})
-    ((payload, _, _),) = read(write([row])).told
+    told = {key: x for key, x in (("Input Dims", dims), ("Input type", types)) if x is not None}
+    ((payload, _, seq),) = read(write([event("user_annotation", "gloo:all_reduce", **told)])).told
     assert (payload.source, payload.collective) == ("annotation", "all_reduce")
-    assert payload.in_elements == elements
+    assert (payload.rows, seq) == (1, -1)
+    assert (payload.in_elements, payload.dtype) == (elements, "float" if elements else None)
 
 
 def test_annotation_of_the_workload(read, write, event):
@@ -139,27 +108,19 @@ def test_annotation_of_the_workload(read, write, event):
     )
     ((payload, row, seq),) = read(write([event("user_annotation", name, 3, 2, tid=11)])).told
     assert (row, seq) == (-1, 12)
-    assert payload == Payload(
-        source="annotation",
-        collective="reduce_scatter",
-        in_bytes=1_508_352,
-        out_bytes=754_176,
-        dtype="float32",
-        group_name="2",
-        group_description="mesh of tp=2",
-        group_size=2,
-        ranks=(1, 3),
-        rows=2,
-        threads=(4450, 4452),
-    )
+    sizes = {"in_bytes": 1_508_352, "out_bytes": 754_176, "dtype": "float32"}
+    group = {"group_name": "2", "group_description": "mesh of tp=2", "group_size": 2, "ranks": (1, 3)}
+    called = {"source": "annotation", "collective": "reduce_scatter", "rows": 2, "threads": (4450, 4452)}
+    assert payload == Payload(**called, **sizes, **group)
 
 
 def test_annotation_of_a_transfer_and_of_a_barrier(read, write, event):
-    names = (
-        "cclbench::collective kind=send seq=0 peer=3 in_bytes=8 dtype=int64 rows=1 pg=0 ranks=0,3 desc=",
-        "cclbench::collective kind=recv seq=0 peer=2 in_bytes=8 dtype=int64 rows=1 pg=0 ranks=0,2 desc=",
-        "cclbench::collective kind=barrier seq=9 rows=1 pg=0 ranks=0,1 desc=default_pg",
+    fields = (
+        "send seq=0 peer=3 in_bytes=8 dtype=int64 rows=1 pg=0 ranks=0,3 desc=",
+        "recv seq=0 peer=2 in_bytes=8 dtype=int64 rows=1 pg=0 ranks=0,2 desc=",
+        "barrier seq=9 rows=1 pg=0 ranks=0,1 desc=default_pg",
     )
+    names = [f"cclbench::collective kind={told}" for told in fields]
     told = [payload for payload, _, _ in read(write([event("user_annotation", n) for n in names])).told]
     assert [(p.src_rank, p.dst_rank) for p in told] == [(None, 3), (2, None), (None, None)]
     assert (told[2].in_bytes, told[2].dtype, told[2].threads) == (None, None, ())
@@ -167,81 +128,43 @@ def test_annotation_of_a_transfer_and_of_a_barrier(read, write, event):
 
 @pytest.mark.parametrize(
     "fields",
-    [
-        "",
-        "kind=all_reduce",
-        "kind=all_reduce rows=1 ranks=",
-        "kind=all_reduce rows=x ranks=0,1",
-        "kind=all_reduce rows=1 ranks=0,1 stray",
-    ],
+    ["", "kind=x", "kind=x rows=1 ranks=", "kind=x rows=x ranks=0,1", "kind=x rows=1 ranks=0,1 stray"],
 )
 def test_malformed_annotation_is_an_error_that_quotes_it(read, write, event, fields):
-    path = write([event("user_annotation", f"cclbench::collective {fields} desc=x")])
-    with pytest.raises(InputError, match="malformed") as caught:
-        read(path)
-    assert caught.value.where == str(path)
+    refused(read, write([event("user_annotation", f"cclbench::collective {fields} desc=x")]), "malformed")
 
 
-def test_equal_payloads_are_kept_once(read, write, event):
+def test_equal_payloads_and_the_largest_groups(read, write, event):
     events = [event("kernel", "nccl", i, **NEW, Seq=i) for i in range(3)]
     told = read(write(events)).trace.told
     assert (len(told), len(told.payloads), list(told.seq)) == (3, 1, [0, 1, 2])
+    assert ranks_of_text("", 1 << 20, 7, 3)[-1] == 7 + 3 * ((1 << 20) - 1)
 
 
 @pytest.mark.parametrize(
     ("text", "size", "first", "stride", "ranks"),
     [
-        ("[3, 4]", 2, 9, 9, (3, 4)),
-        ("[0, 999999999]", None, None, None, (0, 999_999_999)),
-        ("[0, 1000000000]", None, None, None, None),
-        ("[0, 1, ..., 3]", None, None, None, None),
-        ("[0, 2, ..., 6]", 4, 0, 2, (0, 2, 4, 6)),
-        ("", 3, 5, -1, None),
-        ("", 3, 0, 2, (0, 2, 4)),
-        ("[1]", 2, 5, 1, (5, 6)),
-        ("", 3, -1, 2, None),
-        ("", 0, 0, 1, None),
-        ("", -1, 0, 1, None),
-        ("", 1, 4, None, (4,)),
-        ("", 2, 4, None, None),
-        ("", 2, 4, 0, None),
-        ("", 2, 4, 1, (4, 5)),
-        ("", None, 4, 1, None),
-        ("", (1 << 20) + 1, 0, 1, None),
+        *(("[3, 4]", 2, 9, 9, (3, 4)), ("[0, 999999999]", None, None, None, (0, 999_999_999))),
+        *(("[0, 1000000000]", None, None, None, None), ("[0, 1, ..., 3]", None, None, None, None)),
+        *(("[0, 2, ..., 6]", 4, 0, 2, (0, 2, 4, 6)), ("[1]", 2, 5, 1, (5, 6)), ("", 3, 5, -1, None)),
+        *(("", 3, 0, 2, (0, 2, 4)), ("", 3, -1, 2, None), ("", 0, 0, 1, None), ("", -1, 0, 1, None)),
+        *(("", 1, 4, None, (4,)), ("", 2, 4, None, None), ("", 2, 4, 0, None), ("", 2, 4, 1, (4, 5))),
+        *(("", None, 4, 1, None), ("", (1 << 20) + 1, 0, 1, None)),
     ],
 )
 def test_ranks_from_a_list_else_from_start_and_stride(text, size, first, stride, ranks):
     assert ranks_of_text(text, size, first, stride) == ranks
 
 
-def test_the_largest_group_has_a_million_ranks():
-    assert ranks_of_text("", 1 << 20, 7, 3)[-1] == 7 + 3 * ((1 << 20) - 1)
-
-
-@pytest.mark.parametrize(("dims", "elements"), [([[1 << 56]], 1 << 56), ([[1 << 28, 1 << 28], [0]], 1 << 56)])
-def test_a_gloo_row_of_as_many_elements_as_are_believed(read, write, event, dims, elements):
-    types = ["float"] * len(dims)
-    row = event("user_annotation", "gloo:all_reduce", **{"Input Dims": dims, "Input type": types})
-    ((payload, _, seq),) = read(write([row])).told
-    assert (payload.in_elements, payload.dtype, payload.rows, seq) == (elements, "float", 1, -1)
-
-
-def test_a_gloo_row_of_more_is_damage(read, write, event):
+def test_what_cannot_be_is_quoted(read, write, event):
     told = {"Input Dims": [[1 << 56], [1]], "Input type": ["float"] * 2}
     path = write([event("user_annotation", "gloo:all_reduce", **told)])
+    said = f"gloo:all_reduce of {(1 << 56) + 1} elements; is the file damaged?"
+    assert refused(read, path) == f"{path}: {said}"
+    name = "cclbench::collective " + "x" * 200
     with pytest.raises(InputError) as caught:
-        read(path)
-    assert str(caught.value) == f"{path}: gloo:all_reduce of {(1 << 56) + 1} elements; is the file damaged?"
-
-
-@pytest.mark.parametrize(
-    ("dims", "types"),
-    [([[2]], None), (None, ["float"]), ([[2]], ["float", "float"]), ([[2], [2]], ["float"]), ([[2]], [3])],
-)
-def test_a_gloo_row_whose_sizes_and_types_do_not_match_tells_none(read, write, event, dims, types):
-    told = {key: x for key, x in (("Input Dims", dims), ("Input type", types)) if x is not None}
-    ((payload, _, _),) = read(write([event("user_annotation", "gloo:all_reduce", **told)])).told
-    assert (payload.in_elements, payload.dtype) == (None, None)
+        stated(name)
+    assert caught.value.what.startswith(f"annotation {name[:100]!r} is malformed (")
 
 
 def mark(**fields):
@@ -250,43 +173,33 @@ def mark(**fields):
     return "cclbench::collective " + " ".join(f"{key}={value}" for key, value in told.items()) + " desc="
 
 
+def stated(name, args=None):
+    """The payload that a row of this name states, and its number."""
+    return StatedCollectives(Path("t.json")).stated_payload(name, args or Args())
+
+
 def test_numbers_of_an_annotation_to_their_bounds():
-    here, most = Path("t.json"), (1 << 63) - 1
-    last = (1 << 31) - 1
+    most, last = (1 << 63) - 1, (1 << 31) - 1
     sized = mark(seq=most, in_bytes=most, out_bytes=0, rows=most, threads=f"0,{most}", ranks=f"0,{last}")
-    found, seq = StatedCollectives(here).stated_payload(sized, Args())
+    found, seq = stated(sized)
     assert (seq, found.in_bytes, found.out_bytes, found.rows) == (most, most, 0, most)
     assert (found.threads, found.ranks, found.group_size) == ((0, most), (0, last), 2)
     for kind, field in (("send", "dst_rank"), ("recv", "src_rank")):
         for peer in (0, last):
-            found, _ = StatedCollectives(here).stated_payload(mark(kind=kind, peer=peer), Args())
-            assert getattr(found, field) == peer
-    assert StatedCollectives(here).stated_payload(mark(), Args())[1] is None
-    for field in ("seq", "in_bytes", "out_bytes", "rows", "threads"):
-        for value in (1 << 63, -1):
-            with pytest.raises(InputError, match=rf"malformed \(ValueError\('{value} is out of range'\)\)"):
-                StatedCollectives(here).stated_payload(mark(**{field: value}), Args())
-    for value in (1 << 31, -1):
-        for field in ("ranks", "peer"):
-            with pytest.raises(InputError, match=f"{value} is out of range"):
-                StatedCollectives(here).stated_payload(mark(**{field: value}), Args())
-
-
-def test_what_is_no_annotation_is_quoted_to_a_hundred_characters():
-    name = "cclbench::collective " + "x" * 200
-    with pytest.raises(InputError) as caught:
-        StatedCollectives(Path("t.json")).stated_payload(name, Args())
-    assert caught.value.what.startswith(f"annotation {name[:100]!r} is malformed (")
+            assert getattr(stated(mark(kind=kind, peer=peer))[0], field) == peer
+    assert stated(mark())[1] is None
+    wide, narrow = ("seq", "in_bytes", "out_bytes", "rows", "threads"), ("ranks", "peer")
+    beyond = [(name, value) for name in wide for value in (1 << 63, -1)]
+    for field, value in (*beyond, *((name, value) for name in narrow for value in (1 << 31, -1))):
+        with pytest.raises(InputError, match=rf"malformed \(ValueError\('{value} is out of range'\)\)"):
+            stated(mark(**{field: value}))
 
 
 def test_a_row_tells_of_a_collective_by_its_metadata_before_its_name():
     told = Args(collective="allreduce", seq=3, group_id=5, in_size=8, in_elements=2, out_size=9)
     for name, source in (("record_param_comms", "host_op"), ("nccl:x", "kernel")):
-        found, seq = StatedCollectives(Path("t.json")).stated_payload(name, told)
+        found, seq = stated(name, told)
         assert (found.source, found.collective, found.group_name, seq) == (source, "allreduce", "5", 3)
         assert (found.in_elements, found.out_elements) == (2, 9)
-    assert StatedCollectives(Path("t.json")).stated_payload("record_param_comms", Args()) is None
-    assert StatedCollectives(Path("t.json")).stated_payload("gloo:send", Args()) == (
-        Payload(source="annotation", collective="send"),
-        None,
-    )
+    assert stated("record_param_comms") is None
+    assert stated("gloo:send") == (Payload(source="annotation", collective="send"), None)

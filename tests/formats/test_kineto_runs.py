@@ -18,18 +18,10 @@ def collectives(tmp_path):
     return collectives
 
 
-CALL = {
-    "Collective name": "_reduce_scatter_base",
-    "In msg nelems": 64,
-    "Out msg nelems": 16,
-    "dtype": "Float8_e4m3fn",
-    "Group size": 4,
-    "Process Group Name": "3",
-    "Process Group Description": "mesh_tp",
-    "Process Group Ranks": "[0, 2, ..., 6]",
-    "Global rank start": 0,
-    "Global rank stride": 2,
-}
+CALL = {"Collective name": "_reduce_scatter_base", "In msg nelems": 64, "Out msg nelems": 16}
+CALL |= {"dtype": "Float8_e4m3fn", "Group size": 4, "Process Group Name": "3"}
+CALL |= {"Process Group Description": "mesh_tp", "Process Group Ranks": "[0, 2, ..., 6]"}
+CALL |= {"Global rank start": 0, "Global rank stride": 2}
 KERNEL = "ncclDevKernel_ReduceScatter_Sum_u8_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SAID = {"kind": "reduce_scatter", "library": "nccl", "group": "0-6:2", "dimension": "tp"}
 BYTES = {"in_bytes": 64, "out_bytes": 16, "dtype": "Float8_e4m3fn"}
@@ -68,14 +60,9 @@ def test_gloo_with_annotations(collectives, write, event):
         event("user_annotation", "gloo:all_reduce", 20, 5, tid=91, **shape),
     ]
     known, own = collectives(write(events, schemaVersion=1, deviceProperties=[]))
-    assert {key: known[key] for key in ("kind", "library", "group", "seq", "in_bytes", "out_bytes")} == {
-        "kind": "reduce_scatter",
-        "library": "gloo",
-        "group": "0-1",
-        "seq": 3,
-        "in_bytes": 4096,
-        "out_bytes": 2048,
-    }
+    expected = {"kind": "reduce_scatter", "library": "gloo", "group": "0-1", "seq": 3}
+    expected |= {"in_bytes": 4096, "out_bytes": 2048}
+    assert {key: known[key] for key in expected} == expected
     assert (own["kind"], own["group"], own["in_bytes"], own["out_bytes"]) == ("all_reduce", None, 4096, 4096)
     assert (known["start_ns"], known["end_ns"]) == (6_000, 11_000)
 
@@ -95,19 +82,9 @@ def test_ranks_of_2026_are_matched_by_sequence_number(tmp_path, write, event):
     folder.mkdir()
     told = {**CALL, "Collective name": "allreduce", "Group size": 2, "Process Group Ranks": "[0, 1]"}
     for rank, calls in enumerate(((4, 5, 6), (5, 6))):
-        kernels = [
-            event(
-                "kernel",
-                "ncclDevKernel_AllReduce",
-                100 * n,
-                50,
-                stream=20,
-                **told,
-                Seq=n,
-                **{"Comms Id": 2**63 + n},
-            )
-            for n in calls
-        ]
+        name = "ncclDevKernel_AllReduce"
+        numbers = [{"Seq": n, "Comms Id": 2**63 + n} for n in calls]
+        kernels = [event("kernel", name, 100 * one["Seq"], 50, stream=20, **told, **one) for one in numbers]
         write(kernels, schemaVersion=1, distributedInfo={"rank": rank}).rename(folder / f"rank{rank}.json")
     run = cclbench.ingest(folder, store=tmp_path / "runs", jobs=1)
     rows = [(row["rank"], row["seq"], row["instance"]) for row in run.collectives().to_pylist()]
@@ -133,26 +110,16 @@ def test_what_is_set_aside_or_contradictory_stands_in_the_manifest(tmp_path, wri
 
 def test_mtia_waits_are_no_compute(tmp_path, write, event):
     """A wait of 60 µs, half of it beside a kernel of 40 µs; a transfer of 10 µs after that."""
+    of = {"pid": 17}
+    transfer = {"stream": 105, "direction": "HOST_TO_DEVICE", "size": 1000}
     rows = [
-        event("mtia_ccp_events", "event_wait", 0, 60, pid=17, tid=3774, stream=108, wait_on_stream=104),
-        event("mtia_ccp_events", "pe_exe", 30, 40, pid=17, tid=3910, stream=112),
-        event(
-            "mtia_ccp_events",
-            "dma_request",
-            70,
-            10,
-            pid=17,
-            stream=105,
-            direction="HOST_TO_DEVICE",
-            size=1000,
-        ),
+        event("mtia_ccp_events", "event_wait", 0, 60, tid=3774, stream=108, wait_on_stream=104, **of),
+        event("mtia_ccp_events", "pe_exe", 30, 40, tid=3910, stream=112, **of),
+        event("mtia_ccp_events", "dma_request", 70, 10, **transfer, **of),
     ]
     run = cclbench.run(write(rows, deviceProperties=[]), store=tmp_path / "runs", jobs=1, window="trace")
-    found = {
-        row["metric"]: row["value"]
-        for row in run.rows
-        if row["rank"] == 0 and row["stat"] is row["category"] is None
-    }
+    own = [row for row in run.rows if row["rank"] == 0 and row["stat"] is row["category"] is None]
+    found = {row["metric"]: row["value"] for row in own}
     assert found["time.compute_only"] == pytest.approx(40e-6)
     assert found["time.exposed_copy"] == pytest.approx(10e-6)
     assert found["time.step"] == pytest.approx(50e-6)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.refused import refused
 
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.nccl_tests import NcclTests
-from cclbench.ground.errors import InputError
 
 HEADER = "# nThread 1 nGpus 1 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 1 iters: 20\n"
 CSV_HEAD = (
@@ -40,33 +40,19 @@ def rows(found: Evidence, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def result(size: int, out: dict[str, Any] | None, own: dict[str, Any] | None) -> dict[str, Any]:
-    return {"size": size, "count": size // 4, "type": "float", "redop": "sum", "root": "    -1"} | {
-        "out_of_place": out,
-        "in_place": own,
-        "actual_iterations": 20,
-    }
+    told = {"size": size, "count": size // 4, "type": "float", "redop": "sum", "root": "    -1"}
+    return told | {"out_of_place": out, "in_place": own, "actual_iterations": 20}
 
 
 def as_json(**changes: Any) -> str:
     device = {"rank": 0, "group": 0, "pid": 7, "device": 0, "device_hex": "0000:30:00"}
-    figures = {"time": 5000.0004, "alg_bw": 214.748348, "bus_bw": 322.122522, "nwrong": 0.0}
-    file = {
-        "version": 2,
-        "start_time": "2026-03-12 14:17:56",
-        "args": ["/home/user/build/reduce_scatter_perf_mpi", "-b", "8"],
-        "env": ["SECRET=1", "HOSTNAME=alpha"],
-        "nccl_version": 22907,
-        "config": {
-            "nthreads": 1,
-            "ngpus": 2,
-            "devices": [
-                {**device, "hostname": host, "device_info": "NVIDIA H100 80GB HBM3"}
-                for host in ("alpha", "beta")
-            ],
-        },
-        "results": [result(1 << 30, figures | {"bus_bw": 161.061261}, None)],
-        "out_of_bounds": {"count": 0, "okay": "true"},
-    }
+    device["device_info"] = "NVIDIA H100 80GB HBM3"
+    figures = {"time": 5000.0004, "alg_bw": 214.748348, "bus_bw": 161.061261, "nwrong": 0.0}
+    config = {"nthreads": 1, "ngpus": 2, "devices": [device | {"hostname": h} for h in ("alpha", "beta")]}
+    file = {"version": 2, "start_time": "2026-03-12 14:17:56"}
+    file |= {"args": ["/home/user/build/reduce_scatter_perf_mpi", "-b", "8"]}
+    file |= {"env": ["SECRET=1", "HOSTNAME=alpha"], "nccl_version": 22907, "config": config}
+    file |= {"results": [result(1 << 30, figures, None)], "out_of_bounds": {"count": 0, "okay": "true"}}
     return json.dumps(file | changes, separators=(",", ":"))
 
 
@@ -81,43 +67,37 @@ def test_json_of_nccl_tests(read: Read) -> None:
     tiny = as_json(results=[result(8, {"time": 7, "alg_bw": 8}, None)]).replace(":8}", ":0E-999999999}")
     assert rows(read(tiny, "sweep.json"), "bytes", "algbw") == [(8, 0.0)]
     no_time = result(8, {"time": "nan", "alg_bw": 0, "bus_bw": 0, "nwrong": None}, None)
-    found = read(as_json(results=[no_time], config=None), "sweep.json")
-    assert found.left_out == {"without a time": 1}
+    assert read(as_json(results=[no_time], config=None), "sweep.json").left_out == {"without a time": 1}
 
 
-def test_json_in_another_order_of_keys(read: Read) -> None:
-    again = json.dumps(json.loads(as_json()), sort_keys=True, indent=2)
-    assert NcclTests().sniff(again.encode()) > 0.5
-    columns = ("kind", "group_size", "bytes", "dur_ns", "busbw", "in_place")
-    assert rows(read(again, "again.json"), *columns) == rows(read(as_json(), "first.json"), *columns)
-
-
-def test_json_of_rccl_tests(read: Read) -> None:
+def test_json_of_rccl_tests_and_of_other_orders(read: Read) -> None:
     record = {"numCycle": 0, "name": "AllReduce", "nodes": 1, "ranks": 2, "ranksPerNode": 2, "gpusPerRank": 1}
-    record |= {
-        "size": 1024,
-        "type": "float",
-        "redop": "sum",
-        "inPlace": 1,
-        "time": 10.24,
-        "algBw": 0.1,
-        "busBw": 0.1,
-    }
+    record |= {"size": 1024, "type": "float", "redop": "sum", "inPlace": 1, "time": 10.24}
+    record |= {"algBw": 0.1, "busBw": 0.1}
     found = read(json.dumps([record | {"wrong": "0"}, record | {"wrong": "N/A", "inPlace": 0}]), "sweep.json")
     assert rows(found, "kind", "library", "group_size", "nodes", "in_place", "dur_ns", "algbw", "errors") == [
         ("all_reduce", "rccl", 2, 1, True, 10_240, 0.1e9, 0),
         ("all_reduce", "rccl", 2, 1, False, 10_240, 0.1e9, None),
     ]
     assert found.notes == []
+    again = json.dumps(json.loads(as_json()), sort_keys=True, indent=2)
+    assert NcclTests().sniff(again.encode()) > 0.5
+    columns = ("kind", "group_size", "bytes", "dur_ns", "busbw", "in_place")
+    assert rows(read(again, "again.json"), *columns) == rows(read(as_json(), "first.json"), *columns)
 
 
-def test_csv(read: Read) -> None:
+def test_csv_and_what_its_header_states(read: Read) -> None:
     """`source` says on which host it ran: it stays in the file."""
     found = read(CSV_HEAD + CSV_COLUMNS + CSV_ROW, "sweep.csv")
     assert rows(
         found, "kind", "library", "group_size", "nodes", "in_place", "bytes", "dur_ns", "algbw", "busbw"
     ) == [("all_gather", "nccl", 8, 1, False, 1 << 20, 19_690, 53.25e9, 46.60e9)]
     assert found.facts == {"device_name": "B200", "library_version": "2.27.3", "gpus_per_node": 8}
+    facts = [
+        read(CSV_HEAD.replace("B200", "H" * length) + CSV_COLUMNS + CSV_ROW, f"{length}.csv").facts
+        for length in (300, 301)
+    ]
+    assert [len(found["device_name"]) for found in facts] == [300, 300]
 
 
 PUBLISHED = {
@@ -129,14 +109,6 @@ PUBLISHED = {
     "vultr_b200_1n8_allgather": ("all_gather", 8, 1, 28, 672.38),
     "vultr_b200_1n8_reducescatter": ("reduce_scatter", 8, 1, 28, 694.98),
 }
-
-
-def test_what_a_header_states_is_kept_to_its_300th_character(read: Read) -> None:
-    facts = [
-        read(CSV_HEAD.replace("B200", "H" * length) + CSV_COLUMNS + CSV_ROW, f"{length}.csv").facts
-        for length in (300, 301)
-    ]
-    assert [len(found["device_name"]) for found in facts] == [300, 300]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -162,16 +134,10 @@ def test_all_published_sweeps_are_recognised(test_data: Path) -> None:
 @pytest.mark.parametrize(
     ("head", "confident"),
     [
-        (HEADER.encode(), True),
-        (b"[1,0]<stdout>:" + HEADER.encode(), True),
-        (as_json().encode(), True),
-        (b'[\n{"numCycle":0, "name":"AllReduce"', True),
-        ((CSV_HEAD + CSV_COLUMNS).encode(), True),
-        (CSV_COLUMNS.encode(), True),
-        (b"", False),
-        (b"size,count,type\n", False),
-        (b'{"version": 2, "traceEvents": []}', False),
-        (b"# a readme about all_reduce_perf\n", False),
+        *((HEADER.encode(), True), (b"[1,0]<stdout>:" + HEADER.encode(), True), (as_json().encode(), True)),
+        *((b'[\n{"numCycle":0, "name":"AllReduce"', True), ((CSV_HEAD + CSV_COLUMNS).encode(), True)),
+        *((CSV_COLUMNS.encode(), True), (b"", False), (b"size,count,type\n", False)),
+        *((b'{"version": 2, "traceEvents": []}', False), (b"# a readme about all_reduce_perf\n", False)),
     ],
 )
 def test_sniff(head: bytes, confident: bool) -> None:
@@ -207,8 +173,4 @@ def test_damage_is_one_line_that_names_the_file(tmp_path: Path, name: str) -> No
         path.write_bytes(gzip.compress((CSV_HEAD + CSV_COLUMNS + CSV_ROW * 100).encode())[:-30])
     elif name != "missing":
         path.write_text(BAD[name])
-    with pytest.raises(InputError) as raised:
-        NcclTests().read(path)
-    assert str(tmp_path) in str(raised.value.where)
-    assert len(str(raised.value).splitlines()) == 1
-    assert len(str(raised.value)) < 600
+    assert len(refused(NcclTests().read, path)) < 600

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.refused import refused
 
 from cclbench.formats.nccl_tests import labels, printed
 from cclbench.formats.nccl_tests.labels import Labels, LibraryLines
@@ -43,31 +45,15 @@ def test_codes_of_versions(code: int, version: str) -> None:
     assert library_version(code) == version
 
 
-@pytest.mark.parametrize(
-    ("stated", "known"),
-    [
-        *((None, None), (Decimal(0), 0), (Decimal(-1), None), (Decimal("2.5"), 2)),
-        *((Decimal((1 << 60) - 1), (1 << 60) - 1), (Decimal(1 << 60), None)),
-    ],
-)
-def test_counts_of_wrong_results(stated: Decimal | None, known: int | None) -> None:
-    assert wrong_count(stated) == known
-
-
-@pytest.mark.parametrize(
-    ("devices", "size"),
-    [
-        ([(0, "a"), (0, "a"), (0, "b"), (0, "c")], (4, 3)),
-        ([(0, "a"), (1, "a"), (0, "b"), (1, "b")], (2, 2)),
-        ([(0, "a"), (1, "a"), (0, "b"), (1, "a")], (None, None)),
-        ([(0, "a"), (1, "a"), (1, "a")], (None, None)),
-        ([], (None, None)),
-    ],
-)
-def test_groups_of_equal_devices_and_hosts(
-    devices: list[tuple[int, str]], size: tuple[int | None, int | None]
-) -> None:
-    assert even_groups(devices) == size
+def test_counts_and_groups() -> None:
+    stated = (None, *map(Decimal, (0, -1, "2.5", (1 << 60) - 1, 1 << 60)))
+    assert [wrong_count(count) for count in stated] == [None, 0, None, 2, (1 << 60) - 1, None]
+    for devices, size in (
+        ("0a 0a 0b 0c", (4, 3)),
+        ("0a 1a 0b 1b", (2, 2)),
+        *(("0a 1a 0b 1a", (None, None)), ("0a 1a 1a", (None, None)), ("", (None, None))),
+    ):
+        assert even_groups([(int(one[0]), one[1]) for one in devices.split()]) == size
 
 
 class TestSweepRows:
@@ -82,22 +68,22 @@ class TestSweepRows:
         return rows
 
     def test_rows_that_contradict_themselves_or_are_wrong_are_named_by_their_lines(self) -> None:
-        good, off, wrong = (
-            self.GB,
-            Figures(Decimal(1), Decimal(7), None),
-            Figures(Decimal("1.00"), None, None, 2),
-        )
-        rows = self.rows((1000, good), (1000, off), (1000, off), (1000, wrong))
-        assert rows.evidence().notes == [
+        good, off = self.GB, Figures(Decimal(1), Decimal(7), None)
+        wrong = Figures(Decimal("1.00"), None, None, 2)
+        assert self.rows((1000, good), (1000, off), (1000, off), (1000, wrong)).evidence().notes == [
             "algbw does not follow from size and time in 2 of 4 rows: lines 6, 7",
             "wrong results in 1 of 4 rows: line 8",
         ]
 
-    def test_rows_without_a_time_are_counted(self) -> None:
-        rows = self.rows(
-            (8, Figures(None, None, None)), (8, Figures(Decimal(0), Decimal(0), None)), (8, self.GB)
-        )
+    def test_times_that_are_possible(self) -> None:
+        zero, none = Figures(Decimal(0), Decimal(0), None), Figures(None, None, None)
+        rows = self.rows((8, none), (8, zero), (8, self.GB))
         assert (len(rows), rows.left_out) == (1, {"without a time": 2})
+        # such a row contradicts nothing
+        assert row_contradiction(Heading(), 8, Figures(None, Decimal(7), None)) is None
+        table = self.rows((1 << 60, Figures(Decimal(10) ** 14, None, None)), (0, self.GB)).evidence().timings
+        assert table["bytes"].to_pylist() == [1 << 60, 0]
+        assert table["dur_ns"].to_pylist() == [10**17, 1000]
 
     @pytest.mark.parametrize(
         ("size", "figures"),
@@ -112,15 +98,8 @@ class TestSweepRows:
     def test_what_is_impossible(self, size: int, figures: Figures) -> None:
         with pytest.raises(InputError) as raised:
             self.rows((size, figures))
-        assert str(raised.value) == (
-            "sweep.txt: line 5: has an impossible size, time or bandwidth;"
-            " write it again, or remove it to do without"
-        )
-
-    def test_what_is_just_possible(self) -> None:
-        table = self.rows((1 << 60, Figures(Decimal(10) ** 14, None, None)), (0, self.GB)).evidence().timings
-        assert table["bytes"].to_pylist() == [1 << 60, 0]
-        assert table["dur_ns"].to_pylist() == [10**17, 1000]
+        said = "has an impossible size, time or bandwidth; write it again, or remove it to do without"
+        assert str(raised.value) == f"sweep.txt: line 5: {said}"
 
     def test_sixty_four_models_of_devices_are_kept(self) -> None:
         rows = self.rows((1000, self.GB))
@@ -128,17 +107,11 @@ class TestSweepRows:
             rows.add_gpu(f"model {model}")
         assert rows.evidence().facts["device_name"] == [f"model {model}" for model in range(64)]
 
-    def test_a_row_without_a_time_contradicts_nothing(self) -> None:
-        assert row_contradiction(Heading(), 8, Figures(None, Decimal(7), None)) is None
 
-
-class TestColumns:
-    """What a table's header says of its rows."""
-
-    @pytest.mark.parametrize("at", [5, 6, 7, 9, 10, 11])
-    def test_a_figure_that_is_no_number(self, at: int) -> None:
-        words = [*ROW[:at], "x", *ROW[at + 1 :]]
-        assert PrintedColumns.from_header(HEADER).parse_placements(words[5:]) is None
+@pytest.mark.parametrize("at", [5, 6, 7, 9, 10, 11])
+def test_a_figure_that_is_no_number(at: int) -> None:
+    words = [*ROW[:at], "x", *ROW[at + 1 :]]
+    assert PrintedColumns.from_header(HEADER).parse_placements(words[5:]) is None
 
 
 class TestRows:
@@ -151,18 +124,20 @@ class TestRows:
         rows.end_row()
         return rows
 
-    def test_a_row_with_words_too_many(self) -> None:
-        rows = self.rows(" ".join([*ROW, "5", "6"]), torn=False)
-        assert (rows.found, rows.left_out) == ([], {CUT: 1})
-
-    def test_a_row_that_ends_early(self) -> None:
-        rows = self.rows(" ".join(ROW[:7]), " ".join(ROW), torn=False)
-        assert ([row.line for row in rows.found], rows.left_out) == ([2], {CUT: 1})
-        assert self.rows(" ".join(ROW[:7])).left_out == {MISFIT: 1}
-
-    def test_pieces_too_many(self) -> None:
-        rows = self.rows(" ".join(ROW[:5]), " ".join([*ROW[5:], "7"]), " ".join(ROW[:3]))
-        assert (rows.found, rows.left_out) == ([], {MISFIT: 2})
+    @pytest.mark.parametrize(
+        ("lines", "torn", "found", "left_out"),
+        [
+            ([[*ROW, "5", "6"]], False, [], {CUT: 1}),  # words too many
+            ([ROW[:7], ROW], False, [2], {CUT: 1}),  # a row that ends early
+            ([ROW[:7]], True, [], {MISFIT: 1}),
+            ([ROW[:5], [*ROW[5:], "7"], ROW[:3]], True, [], {MISFIT: 2}),  # pieces too many
+        ],
+    )
+    def test_rows_that_do_not_fit(
+        self, lines: list[list[str]], torn: bool, found: list[int], left_out: dict[str, int]
+    ) -> None:
+        rows = self.rows(*(" ".join(words) for words in lines), torn=torn)
+        assert ([row.line for row in rows.found], rows.left_out) == (found, left_out)
 
     @pytest.mark.parametrize(
         ("piece", "counted"), [("1.0", 0), ("1.0 2.0", 0), ("1.0 2.0 N/A", 1), ("1 2* 3", 1)]
@@ -185,19 +160,16 @@ class TestLabels:
     @pytest.mark.parametrize(("length", "known"), [(119, True), (120, True), (121, False)])
     def test_a_label_has_120_characters_at_most(self, length: int, known: bool) -> None:
         label = "l" * length
-        assert Labels().split_label(label + self.OWN) == (
-            (label, self.OWN) if known else ("", label + self.OWN)
-        )
+        split = Labels().split_label(label + self.OWN)
+        assert split == ((label, self.OWN) if known else ("", label + self.OWN))
 
     def test_a_label_holds_for_the_lines_after_it_and_the_longest_first(self) -> None:
         known = Labels()
         for label in ("1: x: ", "1: "):
             known.split_label(label + self.OWN)
-        assert [known.split_label(line) for line in ("1: 8 2", "1: x: 8 2", "2: 8 2", self.OWN)] == [
-            ("1: ", "8 2"),
-            ("1: x: ", "8 2"),
-            ("", "2: 8 2"),
-            ("", self.OWN),
+        lines = ("1: 8 2", "1: x: 8 2", "2: 8 2", self.OWN)
+        assert [known.split_label(line) for line in lines] == [
+            *(("1: ", "8 2"), ("1: x: ", "8 2"), ("", "2: 8 2"), ("", self.OWN))
         ]
 
     def test_labels_beyond_a_bound_are_not_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,46 +221,32 @@ TABLE = (
 class TestPrinted:
     """Logs of a table or several."""
 
-    def test_models_of_devices_are_cut(self, written: Written) -> None:
+    def test_tables_are_said_and_models_cut(self, written: Written) -> None:
         text = DEVICE.format(0, "NVIDIA " + "x" * 90) + TABLE.format("1.00")
-        found = Printed(written(text)).read_log().evidence()
-        assert found.facts == {"device_name": "NVIDIA " + "x" * 73}
-
-    @pytest.mark.parametrize(
-        ("model", "library"),
-        [("NVIDIA H100", "nccl"), ("AMD Instinct MI300X", "rccl"), ("gfx942", "rccl"), ("Other", None)],
-    )
-    def test_the_library_is_that_of_the_devices(
-        self, written: Written, model: str, library: str | None
-    ) -> None:
-        table = Printed(written(DEVICE.format(0, model) + TABLE.format("1.00"))).read_log().evidence().timings
-        assert table["library"].to_pylist() == [library]
-
-    @pytest.mark.parametrize(
-        ("line", "library"),
-        [
-            ("# nccl-tests version 2.18.3", "nccl"),
-            ("# rccl-tests: Version develop:abc", "rccl"),
-            ("NCCL version 2.29.7+cuda12.8", "nccl"),
-            ("RCCL version : 2.22.3", "rccl"),
-            ("# a comment", None),
-        ],
-    )
-    def test_the_library_is_that_of_the_versions(
-        self, written: Written, line: str, library: str | None
-    ) -> None:
-        table = Printed(written(f"{line}\n{TABLE.format('1.00')}")).read_log().evidence().timings
-        assert table["library"].to_pylist() == [library]
-
-    def test_a_comment_ends_a_row_in_pieces(self, written: Written) -> None:
+        assert Printed(written(text)).read_log().evidence().facts == {"device_name": "NVIDIA " + "x" * 73}
         text = TABLE.format("1.00").replace("# Out", "1000 250 float none 0\n# note\n1.00 1.00 1.00 0\n# Out")
         rows = Printed(written(text)).read_log()
         assert rows.left_out == {CUT: 1, BEHEADED: 1}
         assert len(rows) == 1
-
-    def test_what_is_wrong_in_each_table_is_said(self, written: Written) -> None:
         text = TABLE.format("1.00").replace("0 OK", "3 FAILED")
         assert Printed(written(text * 2)).read_log().notes == ["the benchmark found 3 wrong results"] * 2
+
+    @pytest.mark.parametrize(
+        ("line", "library"),
+        [
+            *((DEVICE.format(0, model), "rccl") for model in ("AMD Instinct MI300X", "gfx942")),
+            *((DEVICE.format(0, model), of) for model, of in (("NVIDIA H100", "nccl"), ("Other", None))),
+            ("# nccl-tests version 2.18.3\n", "nccl"),
+            ("# rccl-tests: Version develop:abc\n", "rccl"),
+            ("NCCL version 2.29.7+cuda12.8\n", "nccl"),
+            *(("RCCL version : 2.22.3\n", "rccl"), ("# a comment\n", None)),
+        ],
+    )
+    def test_the_library_by_devices_or_versions(
+        self, written: Written, line: str, library: str | None
+    ) -> None:
+        table = Printed(written(line + TABLE.format("1.00"))).read_log().evidence().timings
+        assert table["library"].to_pylist() == [library]
 
     @pytest.mark.parametrize(("devices", "ranks"), [(2, 2), (3, None), (4, None)])
     def test_a_list_of_more_devices_than_any_job_has_tells_no_ranks(
@@ -296,26 +254,18 @@ class TestPrinted:
     ) -> None:
         monkeypatch.setattr(printed, "_MOST_RANKS", 2)
         text = "".join(DEVICE.format(rank, "NVIDIA H100") for rank in range(devices)) + TABLE.format("1.00")
-        table = Printed(written(text)).read_log().evidence().timings
-        assert table["group_size"].to_pylist() == [ranks]
-
-    @pytest.mark.parametrize(("times", "kind"), [(7, None), (8, "broadcast")])
-    def test_a_line_names_eight_benchmarks_at_most(
-        self, written: Written, times: int, kind: str | None
-    ) -> None:
-        line = "./broadcast_perf " * times + "./reduce_perf\n"
-        table = Printed(written(line + TABLE.format("1.00"))).read_log().evidence().timings
-        assert table["kind"].to_pylist() == [kind]
+        assert Printed(written(text)).read_log().evidence().timings["group_size"].to_pylist() == [ranks]
 
     @pytest.mark.parametrize(
         ("line", "kind"),
         [
             ("# Collective test starting: broadcast_perf", "broadcast"),
             ("# Collective test starting: broadcast_perf_mpi", "broadcast"),
-            ("# nThread 1 nGpus 1 ./broadcast_perf", None),
-            ("./my-broadcast_perf", None),
-            ("./broadcast_perf.cu", None),
-            ("./broadcast_perf ./broadcast_perf", "broadcast"),
+            *(("# nThread 1 nGpus 1 ./broadcast_perf", None), ("./my-broadcast_perf", None)),
+            *(("./broadcast_perf.cu", None), ("./broadcast_perf ./broadcast_perf", "broadcast")),
+            # a line names eight benchmarks at most
+            ("./broadcast_perf " * 7 + "./reduce_perf", None),
+            ("./broadcast_perf " * 8 + "./reduce_perf", "broadcast"),
         ],
     )
     def test_what_names_the_benchmark(self, written: Written, line: str, kind: str | None) -> None:
@@ -329,12 +279,9 @@ def device(host: str, group: int = 0, model: str = "NVIDIA H100") -> dict[str, A
 
 def as_json(**changes: Any) -> str:
     placement = {"time": 1.0, "alg_bw": 1.0, "bus_bw": 1.0, "nwrong": 0}
-    told = {
-        "version": 2,
-        "args": ["build/broadcast_perf"],
-        "config": {"nthreads": 2, "ngpus": 3, "devices": [device("a"), device("b")]},
-        "results": [{"size": 1000, "type": "float", "out_of_place": placement}],
-    }
+    config = {"nthreads": 2, "ngpus": 3, "devices": [device("a"), device("b")]}
+    results = [{"size": 1000, "type": "float", "out_of_place": placement}]
+    told = {"version": 2, "args": ["build/broadcast_perf"], "config": config, "results": results}
     return json.dumps(told | changes)
 
 
@@ -343,48 +290,37 @@ def result(**changes: Any) -> list[dict[str, Any]]:
     return [{"size": 8, "type": "float", "in_place": placement} | changes]
 
 
+ONE_EACH: dict[str, Any] = {"nthreads": 1, "ngpus": 1}
+
+
 class TestStated:
     """Files made for programs."""
 
-    def test_ranks_are_processes_threads_and_gpus(self, written: Written) -> None:
-        rows = read_json(written(as_json()))
-        table = rows.evidence().timings
-        (row,) = table.to_pylist()
-        told = [
-            row[name] for name in ("kind", "library", "group_size", "nodes", "in_place", "bytes", "errors")
-        ]
-        assert told == ["broadcast", "nccl", 12, 2, False, 1000, 0]
+    def test_ranks_and_lines_of_json(self, written: Written) -> None:
+        (row,) = read_json(written(as_json())).evidence().timings.to_pylist()
+        names = ("kind", "library", "group_size", "nodes", "in_place", "bytes", "errors")
+        assert [row[name] for name in names] == ["broadcast", "nccl", 12, 2, False, 1000, 0]
+        bad = result(size=8, in_place={"time": 1.0, "alg_bw": 7.0})
+        found = read_json(written(as_json(results=[*result(), *bad]))).evidence()
+        assert "algbw does not follow from size and time in 1 of 2 rows: line 2" in found.notes
 
     @pytest.mark.parametrize(
-        ("changes", "ranks", "nodes"),
+        ("config", "ranks", "nodes"),
         [
-            ({"config": None}, None, None),
-            ({"config": {"nthreads": 1, "ngpus": 1}}, None, None),
-            ({"config": {"nthreads": 1, "ngpus": 1, "devices": [device("a"), device("b", 1)]}}, 1, 1),
-            (
-                {
-                    "config": {
-                        "nthreads": 1,
-                        "ngpus": 1,
-                        "devices": [device("a"), device("a"), device("b", 1)],
-                    }
-                },
-                *(None, None),
-            ),
+            *((None, None, None), (ONE_EACH, None, None)),
+            (ONE_EACH | {"devices": [device("a"), device("b", 1)]}, 1, 1),
+            (ONE_EACH | {"devices": [device("a"), device("a"), device("b", 1)]}, None, None),
         ],
     )
     def test_groups_of_devices(
-        self, written: Written, changes: dict[str, Any], ranks: int | None, nodes: int | None
+        self, written: Written, config: dict[str, Any] | None, ranks: int | None, nodes: int | None
     ) -> None:
-        table = read_json(written(as_json(**changes))).evidence().timings
+        table = read_json(written(as_json(config=config))).evidence().timings
         assert (table["group_size"].to_pylist(), table["nodes"].to_pylist()) == ([ranks], [nodes])
 
     @pytest.mark.parametrize("args", [[], ["broadcast"], ["./other"]])
-    def test_a_program_of_another_name_is_of_no_known_collective(
-        self, written: Written, args: list[str]
-    ) -> None:
-        table = read_json(written(as_json(args=args))).evidence().timings
-        assert table["kind"].to_pylist() == [None]
+    def test_a_program_of_another_name_is_of_no_collective(self, written: Written, args: list[str]) -> None:
+        assert read_json(written(as_json(args=args))).evidence().timings["kind"].to_pylist() == [None]
 
     @pytest.mark.parametrize(
         ("believed", "beyond"),
@@ -393,48 +329,30 @@ class TestStated:
             ({"results": result(size=0)}, {"results": result(size=-1)}),
             ({"nccl_version": (1 << 60) - 1}, {"nccl_version": 1 << 60}),
             ({"nccl_version": 0}, {"nccl_version": -1}),
-            (
-                {"config": {"nthreads": 1, "ngpus": 1 << 20}},
-                {"config": {"nthreads": 1, "ngpus": (1 << 20) + 1}},
-            ),
-            ({"config": {"nthreads": 1 << 20, "ngpus": 1}}, {"config": {"nthreads": 0, "ngpus": 1}}),
+            ({"config": ONE_EACH | {"ngpus": 1 << 20}}, {"config": ONE_EACH | {"ngpus": (1 << 20) + 1}}),
+            ({"config": ONE_EACH | {"nthreads": 1 << 20}}, {"config": ONE_EACH | {"nthreads": 0}}),
         ],
     )
-    def test_bounds_of_what_is_believed(
+    def test_what_is_believed(
         self, written: Written, believed: dict[str, Any], beyond: dict[str, Any]
     ) -> None:
         read_json(written(as_json(**believed)))
-        with pytest.raises(
-            InputError, match=r"counters.txt: Expected .int. .*; write it again, or remove it"
-        ):
-            read_json(written(as_json(**beyond)))
+        path = written(as_json(**beyond))
+        assert re.search(r"Expected .int. .*; write it again, or remove it", refused(read_json, path))
 
     def test_wrong_results_versions_and_models_are_told(self, written: Written) -> None:
-        config = {"nthreads": 1, "ngpus": 1, "devices": [device("a", 0, "m" * 90), device("b")]}
-        rows = read_json(written(as_json(config=config, out_of_bounds={"count": 1234}, nccl_version=22907)))
-        found = rows.evidence()
+        config = ONE_EACH | {"devices": [device("a", 0, "m" * 90), device("b")]}
+        text = as_json(config=config, out_of_bounds={"count": 1234}, nccl_version=22907)
+        found = read_json(written(text)).evidence()
         assert found.notes[0] == "the benchmark found 1,234 wrong results"
         assert found.facts == {"library_version": "2.29.7", "device_name": ["m" * 80, "NVIDIA H100"]}
         assert read_json(written(as_json(out_of_bounds={"count": 0}))).notes == []
 
-    def test_lines_of_json_are_ordinals_of_results(self, written: Written) -> None:
-        bad = result(size=8, in_place={"time": 1.0, "alg_bw": 7.0})
-        found = read_json(written(as_json(results=[*result(), *bad]))).evidence()
-        assert "algbw does not follow from size and time in 1 of 2 rows: line 2" in found.notes
-
     def test_records_of_rccl_tests(self, written: Written) -> None:
-        record = {
-            "numCycle": 0,
-            "name": "Broadcast",
-            "size": 1000,
-            "type": "float",
-            "inPlace": 2,
-            "time": 1.0,
-        }
-        record |= {"algBw": 1.0, "busBw": 9.0, "wrong": 3}
-        found = read_rocm_json(
-            written(json.dumps([record | {"inPlace": 0, "busBw": 1.0}, record]))
-        ).evidence()
+        record = {"numCycle": 0, "name": "Broadcast", "size": 1000, "type": "float", "inPlace": 2}
+        record |= {"time": 1.0, "algBw": 1.0, "busBw": 9.0, "wrong": 3}
+        text = json.dumps([record | {"inPlace": 0, "busBw": 1.0}, record])
+        found = read_rocm_json(written(text)).evidence()
         assert found.timings["in_place"].to_pylist() == [False, True]
         assert found.timings["errors"].to_pylist() == [3, 3]
         assert found.notes[-1] == "wrong results in 2 of 2 rows: lines 1, 2"
@@ -443,28 +361,21 @@ class TestStated:
         "size_bytes,count,dtype,redop,"
         "oop_time_us,oop_algbw_GBps,oop_busbw_GBps,ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n"
     )
+    GOOD = "16,2,float,,1,,,,,\n"
 
     @pytest.mark.parametrize(
         ("ranks", "known"),
         [
-            ("1", True),
-            ("0000008", True),
-            ("1048576", True),
-            ("1048577", False),
-            ("00000008", False),
-            ("0", False),
+            *(("1", True), ("0000008", True), ("1048576", True)),
+            *(("1048577", False), ("00000008", False), ("0", False)),
         ],
     )
     def test_ranks_of_a_published_sweep(self, written: Written, ranks: str, known: bool) -> None:
         path = written(f"# ranks: {ranks}\n# ranks: 7\n{self.CSV}8,2,float,,1.0,,,,,\n")
         if known:
-            table = read_csv(path).evidence().timings
-            assert table["group_size"].to_pylist() == [int(ranks)]
-            return
-        with pytest.raises(
-            InputError, match=r"counters.txt: the header's ranks is not a number of ranks, nodes"
-        ):
-            read_csv(path)
+            assert read_csv(path).evidence().timings["group_size"].to_pylist() == [int(ranks)]
+        else:
+            refused(read_csv, path, "the header's ranks is not a number of ranks, nodes")
 
     def test_both_placements_of_a_published_row_and_the_half_of_one(self, written: Written) -> None:
         path = written(
@@ -473,31 +384,22 @@ class TestStated:
         )
         rows = read_csv(path)
         table = rows.evidence().timings
-        assert [
-            tuple(row[name] for name in ("bytes", "in_place", "dur_ns", "dtype")) for row in table.to_pylist()
-        ] == [
-            (8, False, 1500, "float"),
-            (8, True, 2500, "float"),
-            (16, True, 3500, None),
+        names = ("bytes", "in_place", "dur_ns", "dtype")
+        assert [tuple(row[name] for name in names) for row in table.to_pylist()] == [
+            *((8, False, 1500, "float"), (8, True, 2500, "float"), (16, True, 3500, None))
         ]
         assert table["library"].to_pylist() == ["rccl"] * 3
         assert rows.notes == ["its header states that bandwidths are recomputed from size and time"]
         assert rows.facts == {"library_version": "2.22"}
 
     @pytest.mark.parametrize(
-        ("row", "says"),
+        ("text", "says"),
         [
-            ("8,2,float", "line 3: has 3 cells instead of 10; write it again"),
-            ("8,2,float,,fast,,,,,", "line 3: has text in place of a number; write it again"),
-            ("x,2,float,,1,,,,,", "line 3: has text in place of a number"),
+            (CSV + GOOD + "8,2,float\n", "line 3: has 3 cells instead of 10; write it again"),
+            (CSV + GOOD + "8,2,float,,fast,,,,,\n", "line 3: has text in place of a number; write it again"),
+            (CSV + GOOD + "x,2,float,,1,,,,,\n", "line 3: has text in place of a number"),
+            (f"# coll: broadcast\ncount,{CSV}", "line 2: its columns are not size_bytes,count,dtype,redop,"),
         ],
     )
-    def test_rows_that_are_damaged(self, written: Written, row: str, says: str) -> None:
-        with pytest.raises(InputError, match=says):
-            read_csv(written(f"{self.CSV}16,2,float,,1,,,,,\n{row}\n"))
-
-    def test_columns_of_another_order(self, written: Written) -> None:
-        with pytest.raises(
-            InputError, match=r"line 2: its columns are not size_bytes,count,.*,ip_busbw_GBps; "
-        ):
-            read_csv(written(f"# coll: broadcast\ncount,{self.CSV}"))
+    def test_rows_that_are_damaged(self, written: Written, text: str, says: str) -> None:
+        refused(read_csv, written(text), says)

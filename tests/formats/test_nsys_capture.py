@@ -40,15 +40,24 @@ def environment(*variables):
     return [{"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": text} for text in variables]
 
 
+def facts_of(path, **tables):
+    """What is known of a capture of a kernel and these tables."""
+    return read(write(path, **{"StringIds": NAMES, KERNEL: [kernel(1, 2)]} | tables)).trace.facts
+
+
+def copied(pid):
+    row = {"start": 1, "end": 2, "deviceId": 0, "streamId": 7, "bytes": 1, "copyKind": 1}
+    return [row | {"globalPid": process(pid)}]
+
+
 def test_processes_with_device_work_are_ranks_by_device_then_process(path):
     kernels = [kernel(1, 2, pid=30, deviceId=1), kernel(1, 2, pid=20), kernel(1, 2, pid=10, deviceId=1)]
     calls = [call(1, 2, 1, pid=10), call(1, 2, 1, pid=99), call(1, 2, 1, pid=98), call(3, 4, 2, pid=99)]
     write(path, StringIds=NAMES, **{KERNEL: kernels, CALL: calls})
     assert members(path) == ["20", "10", "30"]
     told = [read(path, member).trace for member in members(path)]
-    assert [trace.facts.local_rank for trace in told] == [0, 1, 2]
-    assert [trace.facts.process_id for trace in told] == [20, 10, 30]
-    assert [trace.facts.rank for trace in told] == [None, None, None]
+    assert [(t.facts.local_rank, t.facts.process_id) for t in told] == [(0, 20), (1, 10), (2, 30)]
+    assert [t.facts.rank for t in told] == [None, None, None]
     assert [t.dropped for t in told] == [{"host row of a process without device work": 3}, {}, {}]
 
 
@@ -62,17 +71,7 @@ def test_rows_without_a_process_are_nobodys_among_several_ranks(path):
 
 
 def test_copies_alone_make_a_rank(path):
-    copy = {
-        "start": 1,
-        "end": 2,
-        "deviceId": 0,
-        "streamId": 7,
-        "globalPid": process(12),
-        "bytes": 1,
-        "copyKind": 1,
-    }
-    write(path, StringIds=NAMES, **{COPY: [copy]})
-    assert members(path) == ["12"]
+    assert members(write(path, StringIds=NAMES, **{COPY: copied(12)})) == ["12"]
 
 
 def test_without_device_work_ranges_and_mpi_make_ranks(path):
@@ -94,30 +93,29 @@ def test_equal_process_numbers_on_two_machines_stay_apart(path):
     [
         ({"NVTX_EVENTS": [nvtx(1, None, "MPI Rank 3", eventType=39)]}, 3, None, "MPI"),
         ({"NVTX_EVENTS": [nvtx(1, None, "MPI Rank 3", eventType=39, pid=11)]}, None, None, None),
-        ({"NVTX_EVENTS": [nvtx(1, None, "MPI Rank x", eventType=39)]}, None, None, None),
         ({"MPI_RANKS": [{"globalTid": thread(10, 10), "rank": 5}]}, 5, None, "MPI"),
         ({"MPI_RANKS": [{"globalTid": thread(10, 10), "rank": -5}]}, None, None, None),
         ({"MPI_RANKS": [{"globalTid": thread(10, i), "rank": i} for i in (1, 2)]}, None, None, None),
         ({"META_DATA_CAPTURE": environment("RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=0")}, 2, 4, "environment"),
-        ({"META_DATA_CAPTURE": environment('RANK="2"', 'WORLD_SIZE="4"')}, 2, 4, "environment"),
-        ({"META_DATA_CAPTURE": environment("SLURM_PROCID=7", "SLURM_NTASKS=8")}, 7, 8, "environment"),
-        ({"META_DATA_CAPTURE": environment("SLURM_PROCID=7", "RANK=1")}, 1, None, "environment"),
-        ({"META_DATA_CAPTURE": environment("RANK=two", "MY_RANK=1", "RANK=")}, None, None, None),
-        ({"META_DATA_CAPTURE": environment("RANK=" + "9" * 40)}, None, None, None),
         *(
-            ({"META_DATA_CAPTURE": environment(*variables)}, rank, world, source)
-            for variables, rank, world, source in (
-                (("RANK=0", "WORLD_SIZE=0"), 0, None, "environment"),
-                (("RANK=999999999", "WORLD_SIZE=1"), 999_999_999, 1, "environment"),
-                (("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "PMI_RANK=9"), 3, 4, "environment"),
-                (("PMI_RANK=3", "PMI_SIZE=5", "WORLD_SIZE=7"), 3, 5, "environment"),
-                (("WORLD_SIZE=7",), None, None, None),
+            ({"META_DATA_CAPTURE": environment(*variables)}, rank, world, "environment")
+            for variables, rank, world in (
+                *((('RANK="2"', 'WORLD_SIZE="4"'), 2, 4), (("SLURM_PROCID=7", "SLURM_NTASKS=8"), 7, 8)),
+                *((("SLURM_PROCID=7", "RANK=1"), 1, None), (("RANK=0", "WORLD_SIZE=0"), 0, None)),
+                (("RANK=999999999", "WORLD_SIZE=1"), 999_999_999, 1),
+                (("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "PMI_RANK=9"), 3, 4),
+                (("PMI_RANK=3", "PMI_SIZE=5", "WORLD_SIZE=7"), 3, 5),
             )
         ),
+        *(
+            ({"META_DATA_CAPTURE": environment(*variables)}, None, None, None)
+            for variables in (("RANK=two", "MY_RANK=1", "RANK="), ("RANK=" + "9" * 40,), ("WORLD_SIZE=7",))
+        ),
+        ({"NVTX_EVENTS": [nvtx(1, None, "MPI Rank x", eventType=39)]}, None, None, None),
     ],
 )
 def test_who_says_the_rank(path, tables, rank, world, source):
-    facts = read(write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2)]}, **tables)).trace.facts
+    facts = facts_of(path, **tables)
     assert (facts.rank, facts.world_size, facts.rank_source) == (rank, world, source)
 
 
@@ -167,72 +165,62 @@ def started(command, *variables):
     ],
 )
 def test_torchrun_tells_the_world(path, command, variables, world):
+    """Not among several programs."""
     kernels = [kernel(1, 2, pid=10), kernel(1, 2, pid=11, deviceId=1)]
     write(path, StringIds=NAMES, META_DATA_CAPTURE=started(command, *variables), **{KERNEL: kernels})
     told = [read(path, member).trace.facts for member in members(path)]
     assert [facts.world_size for facts in told] == [world, world]
     assert [facts.rank for facts in told] == [None, None]
-
-
-def test_of_several_programs_none_tells_the_world(path):
-    kernels = [kernel(1, 2, pid=10), kernel(1, 2, pid=11)]
-    both = [*started("torchrun --nproc-per-node=2 train.py"), {"name": "PROCESS_1:COMMAND", "value": "sleep"}]
-    write(path, StringIds=NAMES, META_DATA_CAPTURE=both, **{KERNEL: kernels})
-    assert read(path).trace.facts.world_size is None
+    both = [*started(command, *variables), {"name": "PROCESS_1:COMMAND", "value": "sleep"}]
+    other = path.with_name("other.sqlite")
+    assert facts_of(other, META_DATA_CAPTURE=both, **{KERNEL: kernels}).world_size is None
 
 
 def test_the_device_a_process_is_mapped_to(path):
     gpus = [
-        GPU | {"id": 0, "name": "NVIDIA A100", "cuDevice": 0},
-        GPU | {"id": 4, "name": "NVIDIA H100", "cuDevice": 4},
+        GPU | {"id": i, "name": f"NVIDIA {name}", "cuDevice": i} for i, name in ((0, "A100"), (4, "H100"))
     ]
     mapped = [{"gpuId": 4, "cudaId": 0, "pid": 10}, {"gpuId": 0, "cudaId": 0, "pid": 11}]
-    tables = {"TARGET_INFO_GPU": gpus, "TARGET_INFO_CUDA_DEVICE": mapped, KERNEL: [kernel(1, 2)]}
-    facts = read(write(path, StringIds=NAMES, **tables)).trace.facts
+    facts = facts_of(path, TARGET_INFO_GPU=gpus, TARGET_INFO_CUDA_DEVICE=mapped)
     assert (facts.device_name, facts.device_memory_bytes, facts.sm_count) == ("NVIDIA H100", 80 << 30, 132)
     assert (facts.hbm_bytes_per_s, facts.device_count, facts.vendor) == (3.35e12, 1, "nvidia")
-
-
-def test_unmapped_devices_are_told_as_far_as_they_agree(path):
-    gpus = [GPU | {"id": i, "name": name} for i, name in enumerate(("NVIDIA A100", "NVIDIA H100"))]
-    facts = read(write(path, StringIds=NAMES, TARGET_INFO_GPU=gpus, **{KERNEL: [kernel(1, 2)]})).trace.facts
+    # Unmapped devices are told as far as they agree.
+    facts = facts_of(path.with_name("other.sqlite"), TARGET_INFO_GPU=gpus)
     assert (facts.device_name, facts.sm_count, facts.device_count) == (None, 132, None)
 
 
-@pytest.mark.parametrize("absurd", [-1, 0, 1 << 60, "many", None, 1.5])
-def test_absurd_properties_say_nothing(path, absurd):
-    gpus = [{"id": 0, "name": "x" * 500, "smCount": absurd}]
-    facts = read(write(path, StringIds=NAMES, TARGET_INFO_GPU=gpus, **{KERNEL: [kernel(1, 2)]})).trace.facts
-    assert (facts.device_name, facts.sm_count) == (None, None)
+@pytest.mark.parametrize(
+    ("name", "count", "told"),
+    [
+        *(("x" * 500, absurd, (None, None)) for absurd in (-1, 0, 1 << 60, "many", None, 1.5)),
+        *((name, 132, (None, 132)) for name in ("n" * 201, "", 7)),
+        ("n" * 200, 132, ("n" * 200, 132)),
+    ],
+)
+def test_absurd_properties_say_nothing(path, name, count, told):
+    facts = facts_of(path, TARGET_INFO_GPU=[{"id": 0, "name": name, "smCount": count}])
+    assert (facts.device_name, facts.sm_count) == told
 
 
 @pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
 def test_versions(path, table):
-    rows = [
-        {"name": "EXPORT_PRODUCT_VERSION", "value": "2026.2.1.210"},
-        {"name": "EXPORT_SCHEMA_VERSION", "value": "3.25.0"},
-        {"name": "EXPORT_HOST", "value": "secret-host"},
-    ]
-    facts = read(write(path, StringIds=NAMES, **{table: rows, KERNEL: [kernel(1, 2)]})).trace.facts
+    told = {"PRODUCT_VERSION": "2026.2.1.210", "SCHEMA_VERSION": "3.25.0", "HOST": "secret-host"}
+    rows = [{"name": f"EXPORT_{name}", "value": value} for name, value in told.items()]
+    facts = facts_of(path, **{table: rows})
     assert facts.producer == "Nsight Systems"
     assert facts.producer_version == "2026.2.1.210 (schema 3.25.0)"
 
 
 def test_warnings_about_lost_events_are_passed_on_and_others_counted(path):
-    texts = [
-        (2, "Not all CUDA events might have been collected."),
-        (2, "Not all CUDA events might have been collected."),
-        (2, "Not all OS runtime events might have been collected."),
-        (2, "could not open /home/someone/secret"),
-        (3, "error on host secret"),
-        (1, "Number of CUDA events collected: 5"),
-    ]
+    lost = "Not all {} events might have been collected."
+    texts = [(2, lost.format(of)) for of in ("CUDA", "CUDA", "OS runtime")]
+    texts += [(2, "could not open /home/someone/secret"), (3, "error on host secret")]
+    texts += [(1, "Number of CUDA events collected: 5")]
     events = [{"timestamp": 1, "severity": severity, "text": text} for severity, text in texts]
     start = [{"utcEpochNs": EPOCH}]
     kernels = [kernel(1, 2), kernel(1, 2, pid=11)]
     tables = {"DIAGNOSTIC_EVENT": events, "TARGET_INFO_SESSION_START_TIME": start, KERNEL: kernels}
-    write(path, StringIds=NAMES, **tables)
-    assert read(path, "10").trace.notes == [
+    assert read(write(path, StringIds=NAMES, **tables), "10").trace.notes == [
         "the profiler warns (2x): Not all CUDA events might have been collected",
         "the profiler warns (1x): Not all OS runtime events might have been collected",
         "the profiler left 1 other warnings and 1 errors in its report",
@@ -273,29 +261,19 @@ def test_nothing_personal_is_handed_on(path):
     ("rank", "told"), [(0, 0), ((1 << 31) - 1, (1 << 31) - 1), (1 << 31, None), (-1, None), ("3", None)]
 )
 def test_ranks_of_mpi_have_31_bits(path, rank, told):
-    tables = {"MPI_RANKS": [{"globalTid": thread(10, 10), "rank": rank}], KERNEL: [kernel(1, 2)]}
-    assert read(write(path, StringIds=NAMES, **tables)).trace.facts.rank == told
+    assert facts_of(path, MPI_RANKS=[{"globalTid": thread(10, 10), "rank": rank}]).rank == told
 
 
 def test_a_job_of_one_process_needs_no_options(path):
-    rows = started("torchrun train.py")
-    write(path, StringIds=NAMES, META_DATA_CAPTURE=rows, **{KERNEL: [kernel(1, 2)]})
-    assert read(path).trace.facts.world_size == 1
+    assert facts_of(path, META_DATA_CAPTURE=started("torchrun train.py")).world_size == 1
 
 
 def test_arguments_stand_in_the_order_of_their_numbers(path):
     """Ten and more of them, each without what another would say."""
     more = " ".join(f"--max-restarts {n}" for n in range(6))
     rows = started(f"torchrun {more} --nproc-per-node 2 train.py --nnodes 4")
-    write(path, StringIds=NAMES, META_DATA_CAPTURE=rows, **{KERNEL: [kernel(1, 2), kernel(1, 2, pid=11)]})
-    assert read(path).trace.facts.world_size == 2
-
-
-@pytest.mark.parametrize(("name", "told"), [("n" * 200, "n" * 200), ("n" * 201, None), ("", None), (7, None)])
-def test_names_of_devices_have_200_characters_at_most(path, name, told):
-    gpus = [{"id": 0, "name": name}]
-    facts = read(write(path, StringIds=NAMES, TARGET_INFO_GPU=gpus, **{KERNEL: [kernel(1, 2)]})).trace.facts
-    assert facts.device_name == told
+    kernels = [kernel(1, 2), kernel(1, 2, pid=11)]
+    assert facts_of(path, META_DATA_CAPTURE=rows, **{KERNEL: kernels}).world_size == 2
 
 
 @pytest.mark.parametrize(
@@ -323,13 +301,8 @@ def test_the_largest_process_number(path):
 
 
 def test_a_process_stands_by_the_first_device_that_any_work_of_it_is_on(path):
-    copy = {"start": 1, "end": 2, "deviceId": 0, "streamId": 7, "bytes": 1, "copyKind": 1}
-    kernels = [
-        kernel(1, 2, pid=10, deviceId=1),
-        kernel(3, 4, pid=9, deviceId=1),
-        kernel(3, 4, pid=8, deviceId=2),
-    ]
-    tables = {KERNEL: kernels, COPY: [copy | {"globalPid": process(8)}]}
+    kernels = [kernel(1, 2, pid=pid, deviceId=device) for pid, device in ((10, 1), (9, 1), (8, 2))]
+    tables = {KERNEL: kernels, COPY: copied(8)}
     assert members(write(path, StringIds=NAMES, **tables)) == ["8", "9", "10"]
 
 

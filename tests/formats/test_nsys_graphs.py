@@ -21,17 +21,11 @@ from cclbench.present.partition import bars_of, by_rank
 from cclbench.present.terminal.run import first_screen
 from cclbench.present.timeline import step_timeline
 
-NAMES = strings(
-    "sm90_xmma_gemm_bf16",
-    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)",
-    "cudaLaunchKernel_v7000",
-    "cudaGraphLaunch_v10000",
-)
+PRODUCT, REDUCTION = "sm90_xmma_gemm_bf16", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)"
+NAMES = strings(PRODUCT, REDUCTION, "cudaLaunchKernel_v7000", "cudaGraphLaunch_v10000")
 GEMM, REDUCE, LAUNCH, GRAPH_LAUNCH = range(1, 5)
 NS = 1e-9
-FIVE = tuple(
-    f"time.{part}" for part in ("compute_only", "overlapped", "exposed_comm", "exposed_copy", "idle")
-)
+FIVE = [f"time.{part}" for part in ("compute_only", "overlapped", "exposed_comm", "exposed_copy", "idle")]
 UNKNOWN = "traced as a whole: their kernels are not recorded (nsys: --cuda-graph-trace=node)"
 
 
@@ -57,21 +51,16 @@ def run(tmp_path):
 
     def run(name="trace", **tables):
         known = {"StringIds": NAMES, "TARGET_INFO_SESSION_START_TIME": SESSION}
-        path = write(tmp_path / f"{name}.sqlite", **known, **tables)
-        return cclbench.run(path, store=tmp_path / "store")
+        return cclbench.run(write(tmp_path / f"{name}.sqlite", **known, **tables), store=tmp_path / "store")
 
     return run
 
 
 def own(run, metric, rank=None, stat=None):
     """The row about the whole run, or the whole of a rank."""
-    keys = ("step", "group", "collective", "category")
-    (found,) = (
-        row
-        for row in run.rows
-        if (row["metric"], row["rank"], row["stat"]) == (metric, rank, stat)
-        and all(row[key] is None for key in keys)
-    )
+    wanted = dict.fromkeys(("step", "group", "collective", "category"))
+    wanted |= {"metric": metric, "rank": rank, "stat": stat}
+    (found,) = (row for row in run.rows if all(row[key] == value for key, value in wanted.items()))
     return found
 
 
@@ -133,23 +122,19 @@ def test_a_capture_of_nothing_but_graphs_has_steps_and_says_what_it_lacks(run):
 
 def test_what_runs_beside_graphs_is_told_apart_as_far_as_it_is_recorded(run):
     """Annotated steps of 400 ns; graphs 100-300, a product 250-350, an all-reduce 340-400, a copy 390-420."""
+    copy = {"start": 390, "end": 420, "deviceId": 0, "streamId": 10, "correlationId": 4, "bytes": 8}
+    copy |= {"globalPid": process(10), "copyKind": 1, "srcKind": 1, "dstKind": 2}
     first = {
         GRAPH: [graph(100, 300, 1), graph(500, 700, 6)],
         KERNEL: [
             kernel(250, 350, name=GEMM, streamId=8, correlationId=2),
             kernel(340, 400, name=REDUCE, streamId=9, correlationId=3),
         ],
-        COPY: [
-            {"start": 390, "end": 420, "deviceId": 0, "streamId": 10, "correlationId": 4}
-            | {"globalPid": process(10), "bytes": 8, "copyKind": 1, "srcKind": 1, "dstKind": 2}
-        ],
-        CALL: [
-            *launches(50),
-            *(call(60 + n, 61 + n, 2 + n, name=LAUNCH) for n in range(3)),
-            *launches(460, first=6),
-        ],
+        COPY: [copy],
+        CALL: [*launches(50), *launches(460, first=6)],
         "NVTX_EVENTS": ranges(40, 450, 800),
     }
+    first[CALL] += [call(60 + n, 61 + n, 2 + n, name=LAUNCH) for n in range(3)]
     done = run(**first)
     steps = done.record.ranks[0].steps
     assert (steps.source, steps.found, steps.closed) == ("device", 2, 1)
@@ -190,28 +175,23 @@ def decoding(graphs=True, marked=False, pid=10, device=0):
     30 ns before it launches the next.
     """
     at, calls, graph_rows, kernels, begins = 100, [], [], [], []
+    on = {"pid": pid, "deviceId": device}
     for n in range(12):
         executable, busy = (5, 900) if n < 8 else (6, 700)
-        correlation = 10 * n + 1
-        name = GRAPH_LAUNCH if graphs else LAUNCH
-        calls.append(call(at - 15, at - 10, correlation, name=name, pid=pid))
+        first = 10 * n + 1
+        calls.append(call(at - 15, at - 10, first, name=GRAPH_LAUNCH if graphs else LAUNCH, pid=pid))
         begins.append(at - 20)
         if graphs:
-            graph_rows.append(
-                graph(at, at + busy, correlation, executable=executable, pid=pid, device=device)
-            )
+            graph_rows.append(graph(at, at + busy, first, executable=executable, pid=pid, device=device))
         else:
-            calls.append(call(at - 9, at - 7, correlation + 1, name=LAUNCH, pid=pid))
-            halves = ((at, at + busy // 2), (at + busy // 2 + 40, at + busy + 40))
-            kernels += [
-                kernel(a, b, name=GEMM, correlationId=correlation + half, pid=pid, deviceId=device)
-                for half, (a, b) in enumerate(halves)
-            ]
+            calls.append(call(at - 9, at - 7, first + 1, name=LAUNCH, pid=pid))
+            half = busy // 2
+            for number, begin in ((first, at), (first + 1, at + half + 40)):
+                kernels.append(kernel(begin, begin + half, name=GEMM, correlationId=number, **on))
             busy += 40
-        calls.append(call(at + 5, at + 8, correlation + 2, name=LAUNCH, pid=pid))
+        calls.append(call(at + 5, at + 8, first + 2, name=LAUNCH, pid=pid))
         end = at + busy + 70
-        on = {"correlationId": correlation + 2, "pid": pid, "deviceId": device}
-        kernels.append(kernel(end - 50, end, name=GEMM, **on))
+        kernels.append(kernel(end - 50, end, name=GEMM, correlationId=first + 2, **on))
         at = end + 30
     tables = {KERNEL: kernels, CALL: calls} | ({GRAPH: graph_rows} if graphs else {})
     return tables | ({"NVTX_EVENTS": ranges(*begins, at)} if marked else {})
@@ -226,10 +206,8 @@ def test_iterations_of_several_batch_sizes_are_the_steps(run):
     assert ns(done, "time.idle") == 50
     assert ns(done, "time.graph_only") == round((8 * 900 + 3 * 700) / 11, 6)
     listed = {row["key"]: row["calls"] for row in operator_costs(done, by="kernel").table}
-    assert {name: calls for name, calls in listed.items() if "graph" in name} == {
-        "CUDA graph 5": 8,
-        "CUDA graph 6": 3,
-    }
+    calls = {name: calls for name, calls in listed.items() if "graph" in name}
+    assert calls == {"CUDA graph 5": 8, "CUDA graph 6": 3}
 
 
 def first_words(run):
@@ -248,25 +226,16 @@ def test_people_read_that_graphs_are_unknown_inside(run):
     assert "compute only" not in words
     (bar,) = bars_of(by_rank(list(done.figures.summary)), finer=lambda _: True)
     seconds = {one.label: round(value / NS) for one, value in bar.slices if value}
-    assert seconds == {
-        "compute outside CUDA graphs": 50,
-        "CUDA graphs, traced whole": round((8 * 900 + 3 * 700) / 11),
-        "host-bound idle": 30,
-        "idle, waits on device": 20,
-    }
+    known = {"compute outside CUDA graphs": 50, "CUDA graphs, traced whole": round((8 * 900 + 3 * 700) / 11)}
+    assert seconds == known | {"host-bound idle": 30, "idle, waits on device": 20}
     (lanes,) = step_timeline(done, step=0).lanes
     assert [(lane.ends - lane.starts).tolist() for lane in (lanes.compute, lanes.graphs)] == [[50], [900]]
-    listed = kernels_of(done, "steps")
-    assert [(time.name, time.calls) for time in listed.times] == [
-        ("CUDA graph 5", 8),
-        ("CUDA graph 6", 3),
-        ("sm90_xmma_gemm_bf16", 11),
-    ]
+    listed = [(time.name, time.calls) for time in kernels_of(done, "steps").times]
+    assert listed == [("CUDA graph 5", 8), ("CUDA graph 6", 3), (PRODUCT, 11)]
 
 
 def test_what_nothing_is_found_in_is_said_to_be_unknown(run):
-    done = run(**{GRAPH: back_to_back(busy=999), CALL: launches(*range(10, 110, 10))})
-    assert busy_with(done.figures) == (
+    assert busy_with(run(**{GRAPH: back_to_back(busy=999), CALL: launches(*range(10, 110, 10))}).figures) == (
         "CUDA graphs traced as a whole run in 99.9 % of it: their kernels are not recorded."
     )
 

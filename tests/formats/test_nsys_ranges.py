@@ -36,11 +36,8 @@ SCHEMAS = [
     }.items()
     for idx, (kind, name, offset) in enumerate(entries)
 ] * 2  # each process of a capture registers its own
-KNOWN = {
-    "StringIds": NAMES,
-    "TARGET_INFO_SESSION_START_TIME": SESSION,
-    "NVTX_PAYLOAD_SCHEMA_ENTRIES": SCHEMAS,
-}
+KNOWN = {"StringIds": NAMES, "TARGET_INFO_SESSION_START_TIME": SESSION}
+KNOWN |= {"NVTX_PAYLOAD_SCHEMA_ENTRIES": SCHEMAS}
 
 
 @pytest.fixture
@@ -53,10 +50,10 @@ def ranges(path):
     """Reads a capture of one kernel and these ranges."""
 
     def ranges(*rows, calls=(), **tables):
+        path.unlink(missing_ok=True)
         more = {CALL: list(calls)} if calls else {}
-        return read(
-            write(path, NVTX_EVENTS=list(rows), **KNOWN, **{KERNEL: [kernel(900, 950)]}, **more, **tables)
-        )
+        tables = KNOWN | {KERNEL: [kernel(900, 950)]} | more | tables
+        return read(write(path, NVTX_EVENTS=list(rows), **tables))
 
     return ranges
 
@@ -68,26 +65,14 @@ def nccl(start, end, name, size=None, comm=COMM, **more):
 
 
 def sized(collective, in_bytes, out_bytes, ranks=None):
-    return Payload(
-        source="host_op",
-        collective=collective,
-        in_bytes=in_bytes,
-        out_bytes=out_bytes,
-        group_name=f"{COMM:#x}",
-        group_size=ranks,
-    )
+    of = {"group_name": f"{COMM:#x}", "group_size": ranks}
+    return Payload(source="host_op", collective=collective, in_bytes=in_bytes, out_bytes=out_bytes, **of)
 
 
 def begun(comm, size, rank, **more):
     """The range of the call that makes a communicator."""
-    return nvtx(
-        1,
-        5,
-        textId=INIT,
-        domainId=1,
-        binaryData=blob(51, struct.pack("<Qiii4x", comm, size, rank, rank)),
-        **more,
-    )
+    payload = blob(51, struct.pack("<Qiii4x", comm, size, rank, rank))
+    return nvtx(1, 5, textId=INIT, domainId=1, binaryData=payload, **more)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +101,7 @@ def begun(comm, size, rank, **more):
     ],
 )
 def test_operators_and_annotations(ranges, text, kind, name):
-    found = ranges(nvtx(10, 25, text, tid=6))
-    (made,) = [row for row in found.rows if row["kind"] != "kernel"]
+    (made,) = [row for row in ranges(nvtx(10, 25, text, tid=6)).rows if row["kind"] != "kernel"]
     assert (made["kind"], made["side"]) == (kind, "host")
     assert made["name"] == (name or text.partition(", op_id")[0])
     assert (made["start_ns"], made["dur_ns"], made["track"]) == (EPOCH + 10, 15, 6)
@@ -144,93 +128,63 @@ def test_operators_and_annotations(ranges, text, kind, name):
     ],
 )
 def test_what_pytorch_appends_to_an_operators_name(ranges, appended, sequence, number, shapes):
-    found = ranges(nvtx(10, 25, f"aten::mm{appended}"), nvtx(30, 35, "aten::add, op_id = 9"))
-    first, second = found.of("op")
+    first, second = ranges(nvtx(10, 25, f"aten::mm{appended}"), nvtx(30, 35, "aten::add, op_id = 9")).of("op")
     assert [row["name"] for row in (first, second)] == ["aten::mm", "aten::add"]
     assert (first["sequence"], first["operator"], first["shapes"]) == (sequence, number, shapes)
     assert (second["sequence"], second["operator"], second["shapes"]) == (None, 9, None)
 
 
-def test_a_registered_text_tells_the_same(path):
+def test_a_registered_text_tells_the_same(ranges):
     texts = strings("a kernel", "a call", "aten::mm, seq = 1, op_id = 2, sizes = [[4]]", "step 1")
-    rows = [nvtx(1, 2, textId=3), nvtx(3, 4, textId=4), nvtx(5, 6, "aten::add")]
-    found = read(write(path, NVTX_EVENTS=rows, StringIds=texts, **{KERNEL: [kernel(1, 2)]}))
+    found = ranges(nvtx(1, 2, textId=3), nvtx(3, 4, textId=4), nvtx(5, 6, "aten::add"), StringIds=texts)
     assert [(row["name"], row["sequence"], row["operator"], row["shapes"]) for row in found.of("op")] == [
-        ("aten::mm", 1, 2, "[[4]]"),
-        ("aten::add", None, None, None),
+        *(("aten::mm", 1, 2, "[[4]]"), ("aten::add", None, None, None))
     ]
     assert [row["name"] for row in found.of("annotation", "host")] == ["step 1"]
-
-
-def test_registered_texts_and_own_texts_in_one_batch(ranges):
     found = ranges(
-        nvtx(1, 2, "aten::add, op_id = 1"),
-        nvtx(2, 3, textId=REDUCE, domainId=1),
-        nvtx(3, 4, "aten::add, op_id = 2"),
-        nvtx(4, 5),
-        nvtx(5, 6, textId=MPI, domainId=2),
+        *(nvtx(1, 2, "aten::add, op_id = 1"), nvtx(2, 3, textId=REDUCE, domainId=1)),
+        *(nvtx(3, 4, "aten::add, op_id = 2"), nvtx(4, 5), nvtx(5, 6, textId=MPI, domainId=2)),
     )
     assert [row["name"] for row in found.of("op")] == ["aten::add", "aten::add", "MPI_Allreduce"]
     assert [row["name"] for row in found.of("annotation")] == ["ncclAllReduce", "(no name)"]
-
-
-def test_a_table_without_domains_or_registered_texts(path):
-    row = {"start": 1, "end": 2, "eventType": 59, "text": "step 1", "globalTid": thread(10, 3)}
-    found = read(write(path, NVTX_EVENTS=[row], StringIds=NAMES, **{KERNEL: [kernel(1, 2)]}))
+    # a table without domains or registered texts
+    found = ranges({"start": 1, "end": 2, "eventType": 59, "text": "step 1", "globalTid": thread(10, 3)})
     assert [row["name"] for row in found.of("annotation")] == ["step 1"]
 
 
-def test_a_call_on_its_own_tells_of_the_kernels_it_launches(ranges):
-    found = ranges(nccl(10, 40, REDUCE, 4096), calls=[call(20, 30, 5)])
-    assert found.told == [(sized("all_reduce", 4096, 4096), 3, 10, 40)]
+LARGE = [begun(COMM, 8, 3)]
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("made", "name", "size", "told"),
     [
-        (GATHER, sized("all_gather", 100, 800, 8)),
-        (SCATTER, sized("reduce_scatter", 800, 100, 8)),
-        (REDUCE, sized("all_reduce", 100, 100, 8)),
-        (SEND, sized("send", 100, None, 8)),
-        (RECV, sized("recv", None, 100, 8)),
+        (LARGE, GATHER, 100, sized("all_gather", 100, 800, 8)),
+        (LARGE, SCATTER, 100, sized("reduce_scatter", 800, 100, 8)),
+        (LARGE, REDUCE, 100, sized("all_reduce", 100, 100, 8)),
+        (LARGE, SEND, 100, sized("send", 100, None, 8)),
+        (LARGE, RECV, 100, sized("recv", None, 100, 8)),
+        # a message of no bytes has a known size
+        (LARGE, GATHER, 0, sized("all_gather", 0, 0, 8)),
+        # without the size of the communicator, or with two of them, the large side is unknown
+        ([], GATHER, 100, sized("all_gather", 100, None)),
+        ([], REDUCE, 4096, sized("all_reduce", 4096, 4096)),
+        ([*LARGE, begun(COMM, 4, 3)], GATHER, 100, sized("all_gather", 100, None)),
     ],
 )
-def test_message_size_is_one_ranks_share(ranges, name, told):
-    found = ranges(begun(COMM, 8, 3), nccl(10, 40, name, 100), calls=[call(20, 30, 5)])
+def test_message_size_is_one_ranks_share(ranges, made, name, size, told):
+    """A call on its own tells of the kernels it launches; never of the peer."""
+    found = ranges(*made, nccl(10, 40, name, size), calls=[call(20, 30, 5)])
     assert found.told == [(told, 3, 10, 40)]
-    assert found.trace.facts.communicators == (Communicator("0xabc", 3, 8),)
-
-
-def test_a_message_of_no_bytes_has_a_known_size(ranges):
-    found = ranges(begun(COMM, 8, 3), nccl(10, 40, GATHER, 0), calls=[call(20, 30, 5)])
-    assert found.told == [(sized("all_gather", 0, 0, 8), 3, 10, 40)]
-    assert found.trace.notes == []
-
-
-def test_the_large_side_is_unknown_without_the_size_of_the_communicator(ranges):
-    found = ranges(nccl(10, 40, GATHER, 100), calls=[call(20, 30, 5)])
-    assert found.told == [(sized("all_gather", 100, None), 3, 10, 40)]
-    (note,) = found.trace.notes
-    assert note.startswith("the ranks of 1 of 1 NCCL communicators are unknown")
-
-
-def test_two_sizes_of_a_communicator_are_none(ranges):
-    made = [begun(COMM, 8, 3), begun(COMM, 4, 3)]
-    found = ranges(*made, nccl(10, 40, GATHER, 100), calls=[call(20, 30, 5)])
-    assert found.told == [(sized("all_gather", 100, None), 3, 10, 40)]
-    assert [one.size for one in found.trace.facts.communicators] == [8, 4]
-
-
-@pytest.mark.parametrize(("comm", "size", "rank"), [(0, 8, 3), (COMM, 8, 8), (COMM, 8, -1), (COMM, 0, 0)])
-def test_places_in_no_communicator(ranges, comm, size, rank):
-    found = ranges(begun(comm, size, rank), nccl(10, 40, REDUCE, 64, comm=0), calls=[call(20, 30, 5)])
-    assert [told.group_name for told, *_ in found.told] == [None]
-    assert found.trace.facts.communicators == ()
+    sizes = [8, 4][: len(made)]
+    assert found.trace.facts.communicators == tuple(Communicator("0xabc", 3, n) for n in sizes)
+    unknown = "the ranks of 1 of 1 NCCL communicators are unknown"
+    assert [note.partition(":")[0] for note in found.trace.notes] == ([] if made else [unknown])
 
 
 BEGIN, OUTER, DONE = nccl(10, 11, START), nccl(8, 9, START), nccl(20, 30, END)
 SENT, RECEIVED = nccl(12, 13, SEND, 64), nccl(14, 15, RECV, 32)
 REDUCED = nccl(12, 13, REDUCE, 64)
+GROUP = BEGIN, SENT, RECEIVED, DONE
 
 
 @pytest.mark.parametrize(
@@ -273,102 +227,85 @@ def test_what_a_group_of_calls_launches(ranges, rows, told):
 
 
 def test_pytorch_names_the_collective_that_sends_and_receives_make(ranges):
-    found = ranges(
-        nvtx(5, 50, "nccl:all_to_all, op_id = 4"),
-        *(BEGIN, SENT, RECEIVED, DONE),
-        calls=[call(22, 25, 5)],
-    )
-    annotated = Payload(source="annotation", collective="all_to_all")
-    assert found.told == [(annotated, 3, 5, 50), (sized("all_to_all", 64, 32), 3, 20, 30)]
+    """An export's rows are in no order of time."""
+    annotated = [Payload(source="annotation", collective=f"all_{kind}") for kind in ("to_all", "reduce")]
+    rows = [nvtx(5, 50, "nccl:all_to_all, op_id = 4"), *GROUP, nvtx(60, 65, "nccl:all_reduce")]
+    for ordered in (rows, rows[::-1]):
+        found = ranges(*ordered, calls=[call(22, 25, 5)])
+        assert found.told == [
+            *((annotated[0], 3, 5, 50), (annotated[1], 3, 60, 65)),
+            (sized("all_to_all", 64, 32), 3, 20, 30),
+        ]
 
 
-@pytest.mark.parametrize("launches", [[], [22, 26]])
-def test_which_of_several_kernels_serves_which_call_is_not_told(ranges, launches):
-    found = ranges(
-        *(BEGIN, SENT, RECEIVED, DONE),
-        calls=[call(1, 2, 4), *(call(at, at + 1, at) for at in launches)],
-    )
-    assert found.told == []
+@pytest.mark.parametrize(
+    ("launches", "told"),
+    [([], False), ([22, 26], False), ([19], False), ([20], True), ([29], True), ([30], False)],
+)
+def test_which_of_several_kernels_serves_which_call_is_not_told(ranges, launches, told):
+    """The group's end, [20, 30), must launch exactly one."""
+    assert len(ranges(*GROUP, calls=[call(1, 2, 4), *(call(at, at + 1, at) for at in launches)]).told) == told
 
 
 def test_without_blobs_kinds_are_told_and_a_note_says_what_to_do(ranges):
     found = ranges(nccl(10, 40, REDUCE), nccl(50, 60, GATHER), calls=[call(20, 30, 5)])
     assert [(told.collective, told.in_bytes, told.out_bytes) for told, *_ in found.told] == [
-        ("all_reduce", None, None),
-        ("all_gather", None, None),
+        *(("all_reduce", None, None), ("all_gather", None, None))
     ]
     (note,) = found.trace.notes
     assert "unavailable for 2 of 2 NCCL calls" in note
     assert "nsys export --type sqlite --include-blobs=true" in note
+    mixed = ranges(*(nccl(at, at + 5, REDUCE, size) for at, size in ((10, 64), (50, None), (70, None))))
+    assert [note.partition(":")[0] for note in mixed.trace.notes] == [
+        "payload bytes unavailable for 2 of 3 NCCL calls",
+        "the ranks of 1 of 1 NCCL communicators are unknown",
+    ]
+
+
+SIZED = blob(50, struct.pack("<QQi4x", COMM, 64, 1))
 
 
 @pytest.mark.parametrize(
-    "payload",
+    ("payload", "schemas"),
     [
-        b"",
-        b"short",
-        blob(50, b""),
-        blob(50, struct.pack("<QQi4x", COMM, 64, 1))[:40],
-        blob(99, struct.pack("<QQi4x", COMM, 64, 1)),
-        struct.pack("<QQQQ", 1, 50, 1 << 60, 32) + bytes(24),
-        struct.pack("<QQQQ", 1, 50, 24, 1 << 60) + bytes(24),
-        struct.pack("<QQQQ", 1, 50, 24, 0) + bytes(24),
-        blob(50, struct.pack("<QQi4x", COMM, 1 << 62, 1)),
+        *((payload, SCHEMAS) for payload in (b"", b"short", blob(50, b""), SIZED[:40])),
+        *(
+            (struct.pack("<QQQQ", 1, 50, *at) + bytes(24), SCHEMAS)
+            for at in ((1 << 60, 32), (24, 1 << 60), (24, 0))
+        ),
+        (blob(99, struct.pack("<QQi4x", COMM, 64, 1)), SCHEMAS),
+        (blob(50, struct.pack("<QQi4x", COMM, 1 << 62, 1)), SCHEMAS),
+        # schemas that contradict themselves, or state no number
+        (SIZED, [*SCHEMAS, SCHEMAS[1] | {"offset": 16}]),
+        (SIZED, [entry | {"offset": "eight"} if entry is SCHEMAS[1] else entry for entry in SCHEMAS]),
     ],
 )
-def test_payloads_that_are_none(ranges, payload):
-    found = ranges(nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=payload), calls=[call(20, 30, 5)])
+def test_payloads_that_are_none(ranges, payload, schemas):
+    rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=payload)]
+    found = ranges(*rows, calls=[call(20, 30, 5)], NVTX_PAYLOAD_SCHEMA_ENTRIES=schemas)
     assert [(told.collective, told.in_bytes) for told, *_ in found.told] == [("all_reduce", None)]
-
-
-@pytest.mark.parametrize(
-    "twisted",
-    [
-        [*SCHEMAS, {**SCHEMAS[1], "offset": 16}],
-        [{**entry, "offset": "eight" if entry is SCHEMAS[1] else entry["offset"]} for entry in SCHEMAS],
-    ],
-    ids=["twice", "no number"],
-)
-def test_schemas_that_contradict_themselves_are_not_used(path, twisted):
-    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": twisted}
-    rows = [nccl(10, 40, REDUCE, 64)]
-    found = read(write(path, NVTX_EVENTS=rows, **known, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
-    assert [told.in_bytes for told, *_ in found.told] == [None]
-
-
-def test_the_peer_of_a_call_is_never_told(ranges):
-    found = ranges(nccl(10, 40, SEND, 64), calls=[call(20, 30, 5)])
-    assert [(told.src_rank, told.dst_rank) for told, *_ in found.told] == [(None, None)]
 
 
 def test_tables_of_mpi_calls(path):
     names = strings("MPI_Allreduce", "MPI_Send", "MPI_Recv", "MPI_Wait", "MPI_Init")
     common = {"globalTid": thread(10, 3), "commHandle": 1, "requestHandle": None}
-    found = read(
-        write(
-            path,
-            StringIds=names,
-            TARGET_INFO_SESSION_START_TIME=SESSION,
-            MPI_COLLECTIVES_EVENTS=[
-                common | {"start": 10, "end": 20, "textId": 1, "rootRank": None, "size": 64, "recvSize": 128}
-            ],
-            MPI_P2P_EVENTS=[
-                common | {"start": 30, "end": 40, "textId": 2, "tag": 1, "remoteRank": 1, "size": 32},
-                common | {"start": 50, "end": 60, "textId": 3, "tag": 1, "remoteRank": 1, "size": 16},
-            ],
-            MPI_START_WAIT_EVENTS=[
-                {"start": 70, "end": 80, "globalTid": thread(10, 3), "textId": 4, "requestHandle": 1}
-            ],
-            MPI_OTHER_EVENTS=[{"start": 1, "end": 5, "globalTid": thread(10, 3), "textId": 5}],
-        )
-    )
-    assert [(row["kind"], row["name"]) for row in found.rows] == [
-        ("op", name) for name in ("MPI_Allreduce", "MPI_Send", "MPI_Recv", "MPI_Wait", "MPI_Init")
-    ]
+    p2p = common | {"tag": 1, "remoteRank": 1}
+    other = {"globalTid": thread(10, 3)}
+    tables = {
+        "MPI_COLLECTIVES_EVENTS": [
+            common | {"start": 10, "end": 20, "textId": 1, "rootRank": None, "size": 64, "recvSize": 128}
+        ],
+        "MPI_P2P_EVENTS": [
+            p2p | {"start": 30, "end": 40, "textId": 2, "size": 32},
+            p2p | {"start": 50, "end": 60, "textId": 3, "size": 16},
+        ],
+        "MPI_START_WAIT_EVENTS": [other | {"start": 70, "end": 80, "textId": 4, "requestHandle": 1}],
+        "MPI_OTHER_EVENTS": [other | {"start": 1, "end": 5, "textId": 5}],
+    }
+    found = read(write(path, StringIds=names, TARGET_INFO_SESSION_START_TIME=SESSION, **tables))
+    assert [(row["kind"], row["name"]) for row in found.rows] == [("op", name["value"]) for name in names]
     assert [(told.in_bytes, told.out_bytes, track, begin) for told, track, begin, _ in found.told] == [
-        (64, 128, 3, 10),
-        (32, None, 3, 30),
-        (None, 16, 3, 50),
+        *((64, 128, 3, 10), (32, None, 3, 30), (None, 16, 3, 50))
     ]
     assert found.trace.notes == []
 
@@ -382,19 +319,29 @@ def test_mpi_beside_a_device_is_counted_in_a_note(ranges):
 @pytest.mark.parametrize(
     ("size", "told"), [(0, 0), ((1 << 56) - 1, (1 << 56) - 1), (1 << 56, None), ((1 << 64) - 1, None)]
 )
-def test_messages_are_smaller_than_56_bits(ranges, size, told):
+def test_messages_are_smaller_than_56_bits(ranges, path, size, told):
     found = ranges(nccl(10, 40, REDUCE, size), calls=[call(20, 30, 5)])
     assert [payload.in_bytes for payload, *_ in found.told] == [told]
+    size = -1 if size == (1 << 64) - 1 else size
+    row = {"globalTid": thread(10, 3), "start": 10, "end": 20, "textId": 1, "size": size, "recvSize": size}
+    other = path.with_name("mpi.sqlite")
+    found = read(write(other, StringIds=strings("MPI_Sendrecv"), MPI_P2P_EVENTS=[row]))
+    assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.told] == [(told, told)]
 
 
 @pytest.mark.parametrize(
-    ("rank", "size", "known"),
-    [(0, 1, True), (7, 8, True), (8, 8, False), ((1 << 24) - 2, (1 << 24) - 1, True), (0, 1 << 24, False)],
+    ("comm", "rank", "size", "known"),
+    [
+        *((COMM, 0, 1, True), (COMM, 7, 8, True), (COMM, 8, 8, False), (COMM, -1, 8, False)),
+        *((COMM, (1 << 24) - 2, (1 << 24) - 1, True), (COMM, 0, 1 << 24, False), (COMM, 0, 0, False)),
+        (0, 3, 8, False),
+    ],
 )
-def test_communicators_have_fewer_than_2_to_the_24_ranks(ranges, rank, size, known):
-    found = ranges(begun(COMM, size, rank), nccl(10, 40, REDUCE, 64), calls=[call(20, 30, 5)])
+def test_communicators_have_fewer_than_2_to_the_24_ranks(ranges, comm, rank, size, known):
+    found = ranges(begun(comm, size, rank), nccl(10, 40, REDUCE, 64, comm=comm), calls=[call(20, 30, 5)])
     assert found.trace.facts.communicators == ((Communicator("0xabc", rank, size),) if known else ())
-    assert bool(found.trace.notes) is not known
+    assert [told.group_name for told, *_ in found.told] == [f"{comm:#x}" if comm else None]
+    assert bool(found.trace.notes) is (not known and comm != 0)
 
 
 def entries(kind: int, offset: int = 0) -> list[dict[str, object]]:
@@ -408,77 +355,40 @@ def entries(kind: int, offset: int = 0) -> list[dict[str, object]]:
         *((kind, 0, struct.pack(form, -1), None) for kind, form in ((5, "<i"), (15, "<i"), (17, "<q"))),
         *((kind, offset, b"\1\0\0\0\0\0\0\0", None) for kind, offset in ((5, -1), (9, 0), (7, 0))),
         *(
-            (18, 0, struct.pack("<Q", 64).ljust(n - 32, b"\0"), 64 if n == 4096 else None)
-            for n in (4096, 4097)
+            (18, 0, struct.pack("<Q", 64).ljust(n - 32, b"\0"), size)
+            for n, size in ((4096, 64), (4097, None))
         ),
     ],
 )
-def test_sizes_are_integers_from_0_within_payloads_of_4096_bytes(path, kind, offset, payload, size):
+def test_sizes_are_integers_from_0_within_payloads_of_4096_bytes(ranges, kind, offset, payload, size):
     """Below zero, before the payload, no integer, and longer with their header of 32 bytes: none is known."""
-    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(kind, offset)}
     rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, payload))]
-    found = read(write(path, NVTX_EVENTS=rows, **known, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
+    found = ranges(*rows, calls=[call(20, 30, 5)], NVTX_PAYLOAD_SCHEMA_ENTRIES=entries(kind, offset))
     assert [told.in_bytes for told, *_ in found.told] == [size]
 
 
-@pytest.mark.parametrize(
-    ("kind", "packed"),
-    [
-        *((5, "<i"), (6, "<I"), (10, "<Q"), (15, "<i"), (16, "<I"), (17, "<q"), (18, "<Q"), (22, "<Q")),
-    ],
-)
+INTEGERS = (5, "<i"), (6, "<I"), (10, "<Q"), (15, "<i"), (16, "<I"), (17, "<q"), (18, "<Q"), (22, "<Q")
+
+
+@pytest.mark.parametrize(("kind", "packed"), INTEGERS)
 @pytest.mark.parametrize("offset", [0, 3])
-def test_integers_of_every_width(path, kind, packed, offset):
+def test_integers_of_every_width(ranges, kind, packed, offset):
     """The largest that is signed and fits, at the end of the payload and cut by a byte."""
     most = (1 << 31) - 1 if struct.calcsize(packed) == 4 else (1 << 55) + 5
     payload = b"x" * offset + struct.pack(packed, most)
-    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(kind, offset)}
     rows = [
-        nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, payload)),
-        nvtx(50, 60, textId=REDUCE, domainId=1, binaryData=blob(60, payload[:-1])),
+        nvtx(at, at + 30, textId=REDUCE, domainId=1, binaryData=blob(60, part))
+        for at, part in ((10, payload), (50, payload[:-1]))
     ]
-    tables = {KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5), call(55, 56, 6)]}
-    found = read(write(path, NVTX_EVENTS=rows, **known, **tables))
+    calls = [call(20, 30, 5), call(55, 56, 6)]
+    found = ranges(*rows, calls=calls, NVTX_PAYLOAD_SCHEMA_ENTRIES=entries(kind, offset))
     assert [told.in_bytes for told, *_ in found.told] == [most, None]
-
-
-@pytest.mark.parametrize("launches", [[19], [20], [29], [30]])
-def test_a_group_ends_before_what_its_end_launches(ranges, launches):
-    """[20, 30): a launch at 20 is its own, one at 30 is not."""
-    found = ranges(
-        *(BEGIN, SENT, RECEIVED, DONE),
-        calls=[call(at, at + 1, at) for at in launches],
-    )
-    assert len(found.told) == (20 <= launches[0] < 30)
 
 
 @pytest.mark.parametrize(("end", "named"), [(21, "all_to_all"), (20, "send_recv"), (15, "send_recv")])
 def test_pytorchs_range_must_hold_the_launch(ranges, end, named):
-    found = ranges(
-        nvtx(5, end, "nccl:all_to_all"),
-        *(BEGIN, SENT, RECEIVED, DONE),
-        calls=[call(22, 25, 5)],
-    )
+    found = ranges(nvtx(5, end, "nccl:all_to_all"), *GROUP, calls=[call(22, 25, 5)])
     assert [told.collective for told, *_ in found.told] == ["all_to_all", named]
-
-
-def test_calls_whose_size_is_told_are_counted_apart_from_those_without(ranges):
-    found = ranges(
-        nccl(10, 40, REDUCE, 64), nccl(50, 60, REDUCE), nccl(70, 80, REDUCE), calls=[call(20, 30, 5)]
-    )
-    assert [note.partition(":")[0] for note in found.trace.notes] == [
-        "payload bytes unavailable for 2 of 3 NCCL calls",
-        "the ranks of 1 of 1 NCCL communicators are unknown",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("size", "told"), [(0, 0), ((1 << 56) - 1, (1 << 56) - 1), (1 << 56, None), (-1, None)]
-)
-def test_sizes_of_mpi_have_56_bits(path, size, told):
-    row = {"globalTid": thread(10, 3), "start": 10, "end": 20, "textId": 1, "size": size, "recvSize": size}
-    found = read(write(path, StringIds=strings("MPI_Sendrecv"), MPI_P2P_EVENTS=[row]))
-    assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.told] == [(told, told)]
 
 
 def test_calls_of_mpi_without_sizes_tell_nothing(path):
@@ -492,47 +402,25 @@ def test_calls_of_mpi_without_sizes_tell_nothing(path):
     assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.told] == [(None, None), (None, 8)]
 
 
-def test_what_is_no_range_is_counted(ranges):
-    found = ranges(nvtx(2, None, "never ended"), nvtx(6, None, "odd", eventType=1234))
-    assert found.trace.dropped == {"row without a time or duration": 1, "NVTX event type 1234": 1}
-
-
-@pytest.mark.parametrize("kind", [34, 65])
-def test_marks_are_instants(ranges, kind):
-    assert ranges(nvtx(3, None, "mark", eventType=kind)).trace.dropped == {"instant": 1}
-
-
-@pytest.mark.parametrize("kind", [33, 39, 64, 72, 73, 74, 75, 76, 97, 98, 99])
-def test_names_of_threads_domains_and_the_like_are_labels(ranges, kind):
-    assert ranges(nvtx(3, None, "name", eventType=kind)).trace.dropped == {"label": 1}
-
-
-@pytest.mark.parametrize("kind", [59, 60, 70, 71])
-def test_every_kind_of_range(ranges, kind):
-    found = ranges(nvtx(3, 9, "step 1", eventType=kind))
-    assert [row["name"] for row in found.of("annotation")] == ["step 1"]
-    assert found.trace.dropped == {}
-
-
-def test_ranges_are_put_in_order_of_time(ranges):
-    """An export's rows are in no order."""
-    rows = [
-        nvtx(5, 50, "nccl:all_to_all"),
-        *(BEGIN, SENT, RECEIVED, DONE),
-        nvtx(60, 65, "nccl:all_reduce"),
-    ]
-    found = ranges(*rows[::-1], calls=[call(22, 25, 5)])
-    assert [told.collective for told, *_ in found.told] == ["all_to_all", "all_reduce", "all_to_all"]
-    assert found.told[-1] == (sized("all_to_all", 64, 32), 3, 20, 30)
+@pytest.mark.parametrize(
+    ("kind", "end", "dropped"),
+    [
+        *((kind, None, {"instant": 1}) for kind in (34, 65)),
+        # names of threads, domains and the like
+        *((kind, None, {"label": 1}) for kind in (33, 39, 64, 72, 73, 74, 75, 76, 97, 98, 99)),
+        *((kind, 9, {}) for kind in (59, 60, 70, 71)),
+        *((59, None, {"row without a time or duration": 1}), (1234, None, {"NVTX event type 1234": 1})),
+    ],
+)
+def test_every_kind_of_range_and_what_is_none(ranges, kind, end, dropped):
+    found = ranges(nvtx(3, end, "step 1", eventType=kind))
+    assert [row["name"] for row in found.of("annotation")] == ["step 1"] * (not dropped)
+    assert found.trace.dropped == dropped
 
 
 def test_ranges_of_no_domain_are_of_the_default_one(ranges):
-    found = ranges(
-        nvtx(1, 2, "aten::add", domainId=None),
-        nvtx(3, 4, "MPI_Send", domainId=None),
-        nvtx(5, 6, "aten::mm", domainId=1),
-        nvtx(7, 8, "MPI_Recv", domainId=1),
-    )
+    rows = (("aten::add", None), ("MPI_Send", None), ("aten::mm", 1), ("MPI_Recv", 1))
+    found = ranges(*(nvtx(n, n + 1, text, domainId=domain) for n, (text, domain) in enumerate(rows, 1)))
     assert [row["name"] for row in found.of("op")] == ["aten::add", "MPI_Recv"]
     assert [row["name"] for row in found.of("annotation")] == ["MPI_Send", "aten::mm"]
 
@@ -540,6 +428,5 @@ def test_ranges_of_no_domain_are_of_the_default_one(ranges):
 def test_a_transfer_of_unknown_size_is_one_all_the_same(ranges):
     found = ranges(nccl(10, 40, SEND), nccl(50, 60, RECV), calls=[call(20, 30, 5), call(52, 53, 6)])
     assert [(told.collective, told.in_bytes, told.out_bytes) for told, *_ in found.told] == [
-        ("send", None, None),
-        ("recv", None, None),
+        *(("send", None, None), ("recv", None, None))
     ]

@@ -46,27 +46,16 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_texts_and_blobs_of_every_column_change_as_what_they_are(path: Path) -> None:
-    rows = [
-        {"a": 1, "b": "plain", "c": b"a secret", "d": "secret"},
-        {"a": 2, "b": "secret", "c": "secret", "d": b"secret"},
-        {"a": 3, "b": "secret", "c": None, "d": 7},
-        {"a": "secret", "b": 1.5, "c": b"fine", "d": None},
-    ]
-    select, counted = rewritten(write(path, ODD=rows, StringIds=strings("x")))
+    rows = [(1, "plain", b"a secret", "secret"), (2, "secret", "secret", b"secret"), (3, "secret", None, 7)]
+    rows.append(("secret", 1.5, b"fine", None))
+    tables = {"ODD": [dict(zip("abcd", row, strict=True)) for row in rows]}
+    select, counted = rewritten(write(path, StringIds=strings("x"), **tables))
     assert select("SELECT * FROM ODD ORDER BY rowid") == [
-        (1, "plain", b"", "?"),
-        (2, "?", "?", b""),
-        (3, "?", None, 7),
+        *((1, "plain", b"", "?"), (2, "?", "?", b""), (3, "?", None, 7)),
         ("?", 1.5, b"", None),
     ]
-    assert counted == {
-        ("ODD.a", "word"): 1,
-        ("ODD.b", "word"): 2,
-        ("ODD.c", "word"): 1,
-        ("ODD.c", UNREAD): 2,
-        ("ODD.d", "word"): 1,
-        ("ODD.d", UNREAD): 1,
-    }
+    words = {(f"ODD.{column}", "word"): count for column, count in zip("abcd", (1, 2, 1, 1), strict=True)}
+    assert counted == words | {("ODD.c", UNREAD): 2, ("ODD.d", UNREAD): 1}
 
 
 def test_rows_of_names_and_values_are_fields(path: Path) -> None:
@@ -77,11 +66,8 @@ def test_rows_of_names_and_values_are_fields(path: Path) -> None:
     select, counted = rewritten(write(path, StringIds=strings("x"), **tables))
     assert select("SELECT value FROM TARGET_INFO_SYSTEM_ENV") == [("host name",), ("alpha",), ("?",)]
     assert select("SELECT value, Hostname FROM OTHER") == [("alpha", "host name")]
-    assert counted == {
-        ("TARGET_INFO_SYSTEM_ENV.value", HOST): 1,
-        ("TARGET_INFO_SYSTEM_ENV.value", "word"): 1,
-        ("OTHER.Hostname", HOST): 1,
-    }
+    where = "TARGET_INFO_SYSTEM_ENV.value"
+    assert counted == {(where, HOST): 1, (where, "word"): 1, ("OTHER.Hostname", HOST): 1}
 
 
 def test_the_same_value_counts_in_every_row(path: Path) -> None:

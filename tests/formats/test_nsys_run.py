@@ -11,12 +11,9 @@ from helpers.nsys_files import CALL, KERNEL, SESSION, blob, call, kernel, nvtx, 
 import cclbench
 from cclbench.operator_table import operator_costs
 
+REDUCTION, PRODUCT = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", "sm90_xmma_gemm_bf16"
 NAMES = strings(
-    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)",
-    "cudaLaunchKernelExC_v11060",
-    "ncclCommInitRank",
-    "ncclAllReduce",
-    "sm90_xmma_gemm_bf16",
+    *(REDUCTION, "cudaLaunchKernelExC_v11060", "ncclCommInitRank", "ncclAllReduce", PRODUCT),
     "cudaGraphLaunch_v10000",
 )
 REDUCE, LAUNCH, INIT, CALLED, GEMM, GRAPH_LAUNCH = range(1, 7)
@@ -30,11 +27,8 @@ SCHEMAS = [
         (51, 5, "Rank", 12),
     )
 ]
-KNOWN = {
-    "StringIds": NAMES,
-    "TARGET_INFO_SESSION_START_TIME": SESSION,
-    "NVTX_PAYLOAD_SCHEMA_ENTRIES": SCHEMAS,
-}
+KNOWN = {"StringIds": NAMES, "TARGET_INFO_SESSION_START_TIME": SESSION}
+KNOWN |= {"NVTX_PAYLOAD_SCHEMA_ENTRIES": SCHEMAS}
 
 
 @pytest.fixture
@@ -60,26 +54,19 @@ def two_processes(size=2, comms=(0xABC, 0xABC)):
     kernels, calls, ranges = [], [], []
     for rank, (pid, start) in enumerate(((10, 200), (11, 240))):
         on = {"pid": pid, "deviceId": rank}
-        kernels += [
-            kernel(50, 150, name=GEMM, **on),
-            kernel(start, 300, name=REDUCE, correlationId=7, **on),
-        ]
+        reduce = kernel(start, 300, name=REDUCE, correlationId=7, **on)
+        kernels += [kernel(50, 150, name=GEMM, **on), reduce]
         calls.append(call(105, 110, 7, pid=pid))
-        ranges += [
-            nccl(pid, 1, 5, INIT, size, rank, comm=comms[rank]),
-            nccl(pid, 100, 130, CALLED, 4000, comm=comms[rank]),
-        ]
+        ranges.append(nccl(pid, 1, 5, INIT, size, rank, comm=comms[rank]))
+        ranges.append(nccl(pid, 100, 130, CALLED, 4000, comm=comms[rank]))
     return {KERNEL: kernels, CALL: calls, "NVTX_EVENTS": ranges}
 
 
 def figures(run, metric, **keys):
     """A metric's values by rank, of the rows without any other key."""
-    wanted = dict.fromkeys(("step", "group", "collective", "category", "stat")) | keys
-    return {
-        row["rank"]: row["value"]
-        for row in run.rows
-        if row["metric"] == metric and all(row[key] == value for key, value in wanted.items())
-    }
+    wanted = dict.fromkeys(("step", "group", "collective", "category", "stat")) | keys | {"metric": metric}
+    rows = [row for row in run.rows if all(row[key] == value for key, value in wanted.items())]
+    return {row["rank"]: row["value"] for row in rows}
 
 
 def test_calls_of_one_communicator_are_matched_across_processes(run):
@@ -98,18 +85,15 @@ def test_calls_of_one_communicator_are_matched_across_processes(run):
 @pytest.mark.parametrize("other", [{"comms": (0xABC, 0xABD)}, {"size": 3}])
 def test_calls_of_different_or_incomplete_communicators_are_not(run, other):
     done = run(**two_processes(**other))
-    assert done.sql('SELECT DISTINCT "group", instance, in_bytes FROM collectives').to_pylist() == [
-        {"group": None, "instance": None, "in_bytes": 4000}
-    ]
+    rows = done.sql('SELECT DISTINCT "group", instance, in_bytes FROM collectives').to_pylist()
+    assert rows == [{"group": None, "instance": None, "in_bytes": 4000}]
     assert figures(done, "comm.wait") == {None: None, 0: None, 1: None}
 
 
 def test_graphs_traced_by_node_are_kernels(run):
     launch = call(20, 30, 9, name=GRAPH_LAUNCH)
-    nodes = [
-        kernel(at, at + 50, name=GEMM, correlationId=9, graphNodeId=node)
-        for node, at in ((1, 100), (2, 150), (3, 250))
-    ]
+    starts = ((1, 100), (2, 150), (3, 250))
+    nodes = [kernel(at, at + 50, name=GEMM, correlationId=9, graphNodeId=node) for node, at in starts]
     done = run(**{KERNEL: nodes, CALL: [launch]})
     assert figures(done, "time.step") == pytest.approx({None: 200e-9, 0: 200e-9})
     assert figures(done, "compute.time") == pytest.approx({None: 150e-9, 0: 150e-9})
@@ -143,13 +127,8 @@ TRAINED = [
 
 def test_operators_of_pytorchs_ranges(run):
     """emit_nvtx(record_shapes=True): a linear layer forward and its backward; the view launches nothing."""
-    kernels, calls = zip(
-        launched(150, 21, 600, FORWARD),
-        launched(330, 22, 650, ENGINE),
-        launched(390, 23, 700, ENGINE),
-        launched(450, 24, 750, FORWARD),
-        strict=True,
-    )
+    when = (150, 21, 600, FORWARD), (330, 22, 650, ENGINE), (390, 23, 700, ENGINE), (450, 24, 750, FORWARD)
+    kernels, calls = zip(*(launched(*one) for one in when), strict=True)
     done = run(**{KERNEL: list(kernels), CALL: list(calls)}, NVTX_EVENTS=TRAINED)
     node = "autograd::engine::evaluate_function: AddmmBackward0"
     assert operators_of(done) == [
@@ -160,31 +139,24 @@ def test_operators_of_pytorchs_ranges(run):
     ]
     query = "SELECT operator, phase FROM events WHERE kind = 'kernel' ORDER BY start_ns"
     assert [tuple(row.values()) for row in done.sql(query).to_pylist()] == [
-        *((2, "forward"), (4, "backward"), (3, "backward")),
-        (None, "other"),
+        *((2, "forward"), (4, "backward"), (3, "backward"), (None, "other"))
     ]
     told = operator_costs(done, "shape", window="trace")
     assert told.linked_share == 0.75
     assert {row.key for row in told.rows} >= {"aten::mm([2,8], [8,4])"}
-    assert {row.why_not for row in told.rows if row.key.startswith("aten::mm")} == {
-        "the element types of its arguments are not recorded"
-    }
+    reasons = {row.why_not for row in told.rows if row.key.startswith("aten::mm")}
+    assert reasons == {"the element types of its arguments are not recorded"}
 
 
 def test_operators_without_numbers_are_told_apart(run):
     """Of two that begin and end together the one that is written later is the inner."""
-    ranges = [
-        nvtx(100, 200, "aten::linear"),
-        nvtx(100, 200, "aten::addmm"),
-        nvtx(300, 310, "aten::mm, op_id = 9"),
-    ]
+    ranges = [nvtx(100, 200, name) for name in ("aten::linear", "aten::addmm")]
+    ranges.append(nvtx(300, 310, "aten::mm, op_id = 9"))
     kernels, calls = zip(launched(150, 21, 600, FORWARD), launched(305, 22, 650, FORWARD), strict=True)
     alone = kernel(700, 750, name=GEMM, correlationId=99)
     done = run(**{KERNEL: [*kernels, alone], CALL: list(calls)}, NVTX_EVENTS=ranges)
     assert [(name, kernels, parent) for name, *_, kernels, _, parent in operators_of(done)] == [
-        ("aten::linear", 0, None),
-        ("aten::addmm", 1, "aten::linear"),
-        ("aten::mm", 1, None),
+        *(("aten::linear", 0, None), ("aten::addmm", 1, "aten::linear"), ("aten::mm", 1, None))
     ]
     ids = [row["operator"] for row in done.sql("SELECT operator FROM operators").to_pylist()]
     assert len(set(ids)) == 3

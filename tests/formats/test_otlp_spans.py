@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import redact_planted as planted
+from helpers.changed_bytes import read_or_refused
+from helpers.refused import refused
 
 from cclbench.contribute.redaction import collect_identities, redact_file
 from cclbench.formats import Evidence, recognise_format
@@ -21,38 +21,22 @@ from cclbench.ground.evidence_schema import REQUESTS
 
 BEGIN = 1_700_000_000_000_000_000
 MS = 10**6
-LATENCIES = {
-    "time_to_first_token": 0.5,
-    "e2e": 2.25,
-    "time_in_queue": 0.3,
-    "time_in_model_prefill": 0.125,
-    "time_in_model_decode": 1.75,
-    "time_in_model_inference": 1.875,
-}
+LATENCIES = {"time_to_first_token": 0.5, "e2e": 2.25, "time_in_queue": 0.3, "time_in_model_prefill": 0.125}
+LATENCIES |= {"time_in_model_decode": 1.75, "time_in_model_inference": 1.875}
 
 
 def span(number: int = 1, tokens: int = 8, **changes: Any) -> dict[str, Any]:
     """A request as vLLM ends it; latencies in s by the last part of their names, None for none."""
     latencies = LATENCIES | {name: value for name, value in changes.items() if name in LATENCIES}
-    attributes = [
-        {"key": f"gen_ai.latency.{name}", "value": {"doubleValue": value}}
-        for name, value in latencies.items()
-        if value is not None
-    ]
+    stated = {name: value for name, value in latencies.items() if value is not None}
+    attributes = [{"key": f"gen_ai.latency.{n}", "value": {"doubleValue": v}} for n, v in stated.items()]
     for name, value in (("prompt_tokens", "100"), ("completion_tokens", str(tokens))):
         attributes.append({"key": f"gen_ai.usage.{name}", "value": {"intValue": value}})
     attributes.append({"key": "gen_ai.request.id", "value": {"stringValue": f"cmpl-{number}"}})
     begin = BEGIN + number * 1000 * MS
-    own = {
-        "traceId": f"{number:032x}",
-        "spanId": f"{number:016x}",
-        "name": "llm_request",
-        "kind": 2,
-        "startTimeUnixNano": str(begin),
-        "endTimeUnixNano": str(begin + 2250 * MS),
-        "attributes": attributes,
-        "status": {},
-    }
+    own = {"traceId": f"{number:032x}", "spanId": f"{number:016x}", "name": "llm_request", "kind": 2}
+    own |= {"startTimeUnixNano": str(begin), "endTimeUnixNano": str(begin + 2250 * MS)}
+    own |= {"attributes": attributes, "status": {}}
     return own | {name: value for name, value in changes.items() if name not in LATENCIES}
 
 
@@ -78,9 +62,10 @@ def read(tmp_path: Path) -> Callable[..., Evidence]:
     return read_lines
 
 
-def test_requests_in_the_order_of_their_arrival(read: Callable[..., Evidence]) -> None:
+def test_requests_are_recognised_and_in_the_order_of_their_arrival(
+    read: Callable[..., Evidence], tmp_path: Path
+) -> None:
     found = read(SPANS)
-    assert found.requests is not None
     assert found.requests.schema == REQUESTS
     first, second = found.requests.to_pylist()
     assert (first["request"], first["output_tokens"], second["output_tokens"]) == (0, 4, 8)
@@ -90,6 +75,9 @@ def test_requests_in_the_order_of_their_arrival(read: Callable[..., Evidence]) -
     # From the first arrival to the last end: 1 s and 2.25 s.
     assert [row["value"] for row in found.serving.to_pylist()] == [3.25]
     assert (found.left_out, found.notes) == ({}, [])
+    path = tmp_path / "spans.json"
+    path.write_text(SPANS + "\n")
+    assert recognise_format(path, SPANS.encode()).name == "otlp_spans"
 
 
 def test_other_spans_repeated_ones_and_other_signals_are_counted(read: Callable[..., Evidence]) -> None:
@@ -139,11 +127,9 @@ BAD: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_damage_is_an_error_that_says_where(read: Callable[..., Evidence], case: str) -> None:
+def test_damage_is_an_error_that_says_where(read: Callable[..., Evidence], tmp_path: Path, case: str) -> None:
     text, says = BAD[case]
-    with pytest.raises(InputError, match=says) as error:
-        read(SPANS, text)
-    assert "spans.jsonl" in str(error.value)
+    refused(lambda _: read(SPANS, text), tmp_path / "spans.jsonl", says)
 
 
 @pytest.mark.parametrize("text", ["", line(), '{"resourceMetrics": []}'])
@@ -152,33 +138,11 @@ def test_a_file_without_requests_is_an_error(read: Callable[..., Evidence], text
         read(text)
 
 
-def test_it_is_recognised_by_its_first_line(tmp_path: Path) -> None:
-    path = tmp_path / "spans.json"
-    path.write_text(SPANS + "\n")
-    assert recognise_format(path, SPANS.encode()).name == "otlp_spans"
-
-
 def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
-    """Bytes replaced, removed and repeated: an `InputError`, or whole rows."""
-    chance, path = random.Random(34), tmp_path / "spans.jsonl"  # noqa: S311 - no secret
-    original = f"{SPANS}\n{line(span(3))}\n".encode()
-    for _ in range(1000):
-        text = bytearray(original)
-        for _ in range(chance.randrange(1, 5)):
-            at = chance.randrange(len(text))
-            pieces = (
-                bytes([chance.randrange(256)]),
-                b"",
-                b'"',
-                b"-1",
-                b"1e999",
-                b"[",
-                bytes(text[at : at + 20]),
-            )
-            text[at : at + chance.choice((0, 1, 8))] = chance.choice(pieces)
-        path.write_bytes(text)
-        with suppress(InputError):
-            assert OtlpSpans().read(path).requests is not None
+    def rows(path: Path) -> None:
+        assert OtlpSpans().read(path).requests is not None
+
+    read_or_refused(rows, tmp_path / "spans.jsonl", f"{SPANS}\n{line(span(3))}\n".encode(), 1000)
 
 
 SECRETS = [secret for kind in planted.SECRETS.values() for secret in kind if "\n" not in secret]
@@ -188,14 +152,10 @@ def secret_spans() -> str:
     """Secrets as resource, names, keys, values, events, states and ids of requests."""
     texts = [{"key": secret, "value": {"stringValue": secret}} for secret in SECRETS]
     own, prompt = span(1), {"key": "gen_ai.prompt", "value": {"stringValue": planted.TEXT}}
-    whole = own | {
-        "name": SECRETS[0],
-        "traceState": SECRETS[1],
-        "attributes": [*own["attributes"], *texts, prompt],
-        "events": [{"name": "gen_ai.user.message", "attributes": texts}],
-        "links": [{"attributes": texts}],
-        "status": {"message": planted.TEXT, "code": 2},
-    }
+    whole = own | {"name": SECRETS[0], "traceState": SECRETS[1], "links": [{"attributes": texts}]}
+    whole |= {"attributes": [*own["attributes"], *texts, prompt]}
+    whole |= {"events": [{"name": "gen_ai.user.message", "attributes": texts}]}
+    whole |= {"status": {"message": planted.TEXT, "code": 2}}
     other = span(2) | {"attributes": texts}
     return line(whole, other, span(3), resource={"attributes": texts}) + "\n"
 

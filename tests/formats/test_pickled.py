@@ -17,6 +17,7 @@ from cclbench.formats.rewriting import ENVIRONMENT, HOST, JOB
 from cclbench.ground.errors import InputError
 
 TEXTS = [f"text {n}" for n in range(300)]
+HUGE = (1 << 62).to_bytes(8, "little")
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -25,19 +26,8 @@ TEXTS = [f"text {n}" for n in range(300)]
     [
         *(0, 1, 255, 256, 65_535, 65_536, -1, 2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**63, -(2**70)),
         *(0.0, -1.5, 1e300, float("inf"), None, True, False, "", "a", "é", "x" * 255, "x" * 256, "\ud800"),
-        *(
-            (),
-            (1,),
-            (1, 2),
-            (1, 2, 3),
-            (1, 2, 3, 4),
-            [],
-            [1],
-            [1, [2, [3]]],
-            {},
-            {"a": 1},
-            {1: "b", False: 2},
-        ),
+        *((), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), [], [1], [1, [2, [3]]]),
+        *({}, {"a": 1}, {1: "b", False: 2}),
         *({"a": {"b": [(1, None)]}, "c": {}}, TEXTS + TEXTS, dict.fromkeys(TEXTS[:3], TEXTS)),
     ],
     ids=lambda value: repr(value)[:20],
@@ -48,17 +38,20 @@ def test_what_python_writes_is_read_as_it_was(value: Any, protocol: int) -> None
     assert type(found) is type(value)
 
 
-def test_what_is_shared_is_one_object() -> None:
+def test_references_share_and_count() -> None:
     shared = ["x"]
     first, (second,), third = load_plain(pickle.dumps([shared, (shared,), ["x"]]))
     assert first is second
     assert first is not third
+    shared = [1, 2]
+    data = pickle.dumps([shared, shared])
+    assert load_plain(data, unfolded=6) == [shared, shared]
+    with pytest.raises(NotPlainError, match="unfolds"):
+        load_plain(data, unfolded=5)
 
 
 @pytest.mark.parametrize("runs", [1, 1 << 16])
-def test_repeated_references_are_followed_whatever_is_remembered(
-    monkeypatch: pytest.MonkeyPatch, runs: int
-) -> None:
+def test_references_are_followed_whatever_is_remembered(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
     monkeypatch.setattr(pickled, "_RUNS", runs)
     frames = [{"line": n} for n in range(400)]
     stacks = [[frames[(a * b) % 400] for b in range(40)] for a in range(30)] * 2
@@ -71,14 +64,6 @@ def test_entries_are_counted_within_all_that_hold_them(value: Any, entries: int)
     if entries:
         with pytest.raises(NotPlainError, match=r"^pickle unfolds to more than any dump holds$"):
             load_plain(pickle.dumps(value), unfolded=entries - 1)
-
-
-def test_what_is_referred_to_twice_counts_twice() -> None:
-    shared = [1, 2]
-    data = pickle.dumps([shared, shared])
-    assert load_plain(data, unfolded=6) == [shared, shared]
-    with pytest.raises(NotPlainError, match="unfolds"):
-        load_plain(data, unfolded=5)
 
 
 def test_instructions_are_counted_but_not_references(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,27 +79,81 @@ def test_instructions_are_counted_but_not_references(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\x80\x02}", "pickle is cut: it has no end"),
-        (b"\x80\x02X\x02\x00\x00\x00a", "pickle is cut: it has no end"),
-        (b"\x80\x02j\x00", "pickle is cut: it has no end"),
+        *(
+            (data, "pickle is cut: it has no end")
+            for data in (
+                b"\x80\x02}",
+                b"\x80\x02X\x02\x00\x00\x00a",
+                b"\x80\x02j\x00",
+                b"\x80\x02K\x07q\x01h",
+            )
+        ),
         (b"\x80\x02cos\nmkdir\n.", "pickle holds more than data: instruction GLOBAL at byte 2"),
+        (b"\x80\x02I42\n.", "pickle holds more than data: instruction INT at byte 2"),
+        # lengths of exabytes
+        (b"\x80\x04\x8d" + HUGE + b".", "pickle holds more than data: instruction BINUNICODE8 at byte 2"),
+        (b"\x80\x04\x8e" + HUGE + b".", "pickle holds more than data: instruction BINBYTES8 at byte 2"),
+        (b"\x80\x02\x8b\xff\xff\xff\x7f.", "pickle holds more than data: instruction LONG4 at byte 2"),
         (b"\x80\x02K\x01K\x02a.", "pickle is damaged (items without a list)"),
-        (b"\x80\x02]K\x01K\x02s.", "pickle is damaged (items without a dictionary)"),
-        (b"\x80\x02}NK\x02s.", "pickle is damaged (items without a dictionary)"),
-        (b"\x80\x02}G" + b"\x00" * 8 + b"K\x02s.", "pickle is damaged (items without a dictionary)"),
-        (b"\x80\x02](K\x01ee.", "pickle is damaged (IndexError)"),
-        (b"\x80\x02K\x01\x86.", "pickle is damaged (IndexError)"),
-        (b"\x80\x02K\x01\x85\x85K\x02.", "pickle is damaged (ValueError)"),
-        (b"\x80\x02h\x05.", "pickle is damaged (KeyError)"),
-        (b"\x80\x02J\x01", "pickle is damaged (error)"),
+        *(
+            (data, "pickle is damaged (items without a dictionary)")
+            for data in (
+                *(b"\x80\x02]K\x01K\x02s.", b"\x80\x02}NK\x02s.", b"\x80\x02}]K\x01s."),
+                b"\x80\x02}G" + b"\x00" * 8 + b"K\x02s.",
+                # a deep key, refused before it is hashed: hashing nested tuples recurses and ends the process
+                b"\x80\x02}" + (b"(" + b"N" * 16) * 50_000 + b")" + b"t" * 50_000 + b"K\x01s.",
+            )
+        ),
+        *(
+            (data, f"pickle is damaged ({error})")
+            for error, *some in (
+                ("IndexError", b"\x80\x02](K\x01ee.", b"\x80\x02]K\x01e.", b"\x80\x02K\x01\x86."),
+                ("ValueError", b"\x80\x02K\x01\x85\x85K\x02.", b"\x80\x02K\x01K\x02.", b"\x80\x02."),
+                ("ValueError", b"\x80\x02}(K\x01u."),
+                ("KeyError", b"\x80\x02h\x05.", b"\x80\x02\xff\xfe\x00"),
+                ("error", b"\x80\x02J\x01", b"\x80\x02G\x00"),
+            )
+            for data in some
+        ),
         (b"\x80\x02]q\x00h\x00a.", "pickle holds an object that refers to itself"),
         (b"\x80\x02]q\x00]h\x00aa.", "pickle holds an object that refers to itself"),
     ],
+    ids=range(28),
 )
 def test_what_is_wrong_with_it(data: bytes, why: str) -> None:
     with pytest.raises(NotPlainError) as raised:
         load_plain(data)
     assert str(raised.value) == why
+
+
+def test_references_count_as_often_as_they_are_made() -> None:
+    """A list of 200 numbers, a list of 200 times that list, ...: 2 KiB that no memory holds once followed."""
+    lists = [b"]q\x00(" + b"K\x01" * 200 + b"e"]
+    lists += [b"]q%c(" % level + b"h%c" % (level - 1) * 200 + b"e" for level in range(1, 5)]
+    with pytest.raises(NotPlainError, match="unfolds to more"):
+        load_plain(b"\x80\x02(" + b"".join(lists) + b"t.")
+
+
+def test_places_in_the_memo() -> None:
+    """Instructions of either length refer to it, and to what was put there last."""
+    both = b"h\x01j\x01\x00\x00\x00"
+    data = b"\x80\x02(K\x07q\x01" + both + b"K\x08r\x01\x00\x00\x00" + both + b"K\x09\x94h\x01t."
+    assert load_plain(data) == (7, 7, 7, 8, 8, 8, 9, 9)
+    # `pickle.loads` of it takes a table of 2^32 places
+    tracemalloc.start()
+    try:
+        assert load_plain(b"\x80\x02K\x07r\xff\xff\xff\x7f.") == 7
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_deep_data_is_only_data() -> None:
+    """No recursion: neither in reading nor in counting."""
+    deep = load_plain(b"\x80\x02" + (b"](" + b"N" * 16) * 50_000 + b"e" * 50_000 + b".")
+    for _ in range(49_999):
+        *_, deep = deep
+    assert deep == [None] * 16
 
 
 SHARED = b"]q\x00"
@@ -162,9 +201,7 @@ def test_as_many_containers_and_places_as_the_bytes_allow(monkeypatch: pytest.Mo
     assert load_plain(kept.replace(b"\x94\x94", b"\x94")) is None
 
 
-def test_a_pickle_that_cannot_be_rewritten_names_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_rewritten_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "a.pkl"
     path.write_bytes(b"\x80\x02}")

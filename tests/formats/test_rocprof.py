@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AMD's profilers: the same job as rocprofv3's JSON, its rocpd database and an .rpd gives the same rows."""
+"""AMD's profilers: a job as rocprofv3's JSON, CSV and rocpd database and as an .rpd gives the same rows."""
 
 from __future__ import annotations
 
+import csv
 import json
-import random
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from helpers.changed_bytes import read_or_refused
 
 import cclbench
 from cclbench.formats import Rows, Trace, recognise_format, trace_reader
+from cclbench.formats.rocprof_csv.agents import Agents, Gpu
+from cclbench.formats.source_files import required_reader
 from cclbench.ground.errors import InputError
+from cclbench.ingestion.source import find_source
 
 GEMM, NCCL = "Cijk_Ailk_Bljk_SB_MT64x64x8", "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)"
 PID, THREAD, FIRST = 4711, 4712, 63_857_982_592_000
@@ -65,16 +68,9 @@ def write_json(folder: Path, job: list[Row]) -> Path:
 
     def record(row: Row, kind: str, operation: int, **more: Any) -> dict[str, Any]:
         begin, end = times(row)
-        return {
-            "size": 8,
-            "kind": names.index(kind) if kind in names else 0,
-            "operation": operation,
-            "thread_id": row.track,
-            "correlation_id": {"internal": row.call, "external": 0},
-            "start_timestamp": begin,
-            "end_timestamp": end,
-            **more,
-        }
+        own = {"size": 8, "kind": names.index(kind) if kind in names else 0, "operation": operation}
+        own |= {"thread_id": row.track, "correlation_id": {"internal": row.call, "external": 0}}
+        return own | {"start_timestamp": begin, "end_timestamp": end, **more}
 
     def dispatch(row: Row) -> dict[str, Any]:
         sizes = {"workgroup_size": (64, 1, 1), "grid_size": (64 * GRID[0], *GRID[1:])}
@@ -86,35 +82,24 @@ def write_json(folder: Path, job: list[Row]) -> Path:
     of_kind: dict[str, list[Row]] = {}
     for row in job:
         of_kind.setdefault(row.kind, []).append(row)
-    tool = {
-        "metadata": {"node": {"hostname": "secret-host"}, "pid": PID, "command": ["/home/alice/train.py"]},
-        "agents": [
-            {"id": {"handle": 11}, "type": 1, "name": "EPYC"},
-            {
-                "id": {"handle": 12},
-                "type": 2,
-                "name": "gfx950",
-                "product_name": "AMD Instinct MI350X",
-                "logical_node_type_id": 0,
-                "cu_count": 256,
-                "mem_banks": [{"size_in_bytes": 309220868096}],
-            },
+    gpu = {"id": {"handle": 12}, "type": 2, "name": "gfx950", "product_name": "AMD Instinct MI350X"}
+    gpu |= {"logical_node_type_id": 0, "cu_count": 256, "mem_banks": [{"size_in_bytes": 309220868096}]}
+    tool: dict[str, Any] = {"agents": [{"id": {"handle": 11}, "type": 1, "name": "EPYC"}, gpu]}
+    tool["metadata"] = {"node": {"hostname": "secret-host"}, "pid": PID, "command": ["/home/alice/train.py"]}
+    tool["strings"] = {
+        "buffer_records": [{"kind": kind, "operations": found} for kind, found in kinds.items()],
+        "marker_api": [{"key": row.call, "value": row.name} for row in of_kind["annotation"]],
+    }
+    tool["kernel_symbols"] = [{"kernel_id": i, "formatted_kernel_name": n} for i, n in enumerate(symbols)]
+    tool["buffer_records"] = {
+        "kernel_dispatch": [dispatch(row) for row in of_kind["kernel"]],
+        "memory_copy": [
+            record(row, "COPY", 0, **ends, bytes=row.bytes, stream_id={"handle": row.track})
+            for row in of_kind["copy"]
         ],
-        "strings": {
-            "buffer_records": [{"kind": kind, "operations": found} for kind, found in kinds.items()],
-            "marker_api": [{"key": row.call, "value": row.name} for row in of_kind["annotation"]],
-        },
-        "kernel_symbols": [{"kernel_id": i, "formatted_kernel_name": name} for i, name in enumerate(symbols)],
-        "buffer_records": {
-            "kernel_dispatch": [dispatch(row) for row in of_kind["kernel"]],
-            "memory_copy": [
-                record(row, "COPY", 0, **ends, bytes=row.bytes, stream_id={"handle": row.track})
-                for row in of_kind["copy"]
-            ],
-            "hip_api": [record(row, "HIP", kinds["HIP"].index(row.name)) for row in of_kind["call"]],
-            "marker_api": [record(row, "MARKER", 0) for row in of_kind["annotation"]],
-            "memory_allocation": [{}],
-        },
+        "hip_api": [record(row, "HIP", kinds["HIP"].index(row.name)) for row in of_kind["call"]],
+        "marker_api": [record(row, "MARKER", 0) for row in of_kind["annotation"]],
+        "memory_allocation": [{}],
     }
     path = folder / "1_results.json"
     path.write_text(json.dumps({"rocprofiler-sdk-tool": [tool]}))
@@ -218,8 +203,51 @@ def write_rocpd(folder: Path, job: list[Row]) -> Path:
     return path
 
 
+TABLES = {
+    "agent_info": "Node_Id,Logical_Node_Id,Agent_Type,Cu_Count,Name,Vendor_Name,Product_Name",
+    "kernel_trace": "Kind,Agent_Id,Queue_Id,Stream_Id,Kernel_Name,Correlation_Id,Start_Timestamp,"
+    "End_Timestamp,Workgroup_Size_X,Workgroup_Size_Y,Workgroup_Size_Z,Grid_Size_X,Grid_Size_Y,Grid_Size_Z",
+    "memory_copy_trace": "Kind,Direction,Stream_Id,Source_Agent_Id,Destination_Agent_Id,Correlation_Id,"
+    "Start_Timestamp,End_Timestamp",
+    "hip_api_trace": "Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp",
+    "marker_api_trace": "Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp",
+    "memory_allocation_trace": "Kind,Operation,Agent_Id,Allocation_Size,Address,Correlation_Id,"
+    "Start_Timestamp,End_Timestamp",
+}
+"""Columns of rocprofv3's tables (source/lib/output/generateCSV.cpp), of agents the first and last."""
+
+
+def write_csv(folder: Path, job: list[Row]) -> Path:
+    """Node 3 of the machine is the GPU, the second of the nodes that the process sees."""
+    rows: dict[str, list[tuple[object, ...]]] = {name: [] for name in TABLES}
+    rows["agent_info"] = [
+        (0, 0, "CPU", 0, "EPYC", "CPU", "EPYC"),
+        (3, 1, "GPU", 256, "gfx950", "AMD", "AMD Instinct MI350X"),
+    ]
+    rows["memory_allocation_trace"] = [("MEMORY_ALLOCATION", "ALLOCATE", "Agent 1", 1, "0x0", 0, 1, 2)]
+    for row in job:
+        if row.kind == "kernel":
+            sizes = (64, 1, 1, 64 * GRID[0], *GRID[1:])
+            of_kernel = ("KERNEL_DISPATCH", "Agent 1", 1, row.track, row.name, row.call, *times(row), *sizes)
+            rows["kernel_trace"].append(of_kernel)
+        elif row.kind == "copy":
+            way = "MEMORY_COPY_" + COPY[row.name][0]
+            of_copy = ("MEMORY_COPY", way, row.track, "Agent 0", "Agent 1", row.call, *times(row))
+            rows["memory_copy_trace"].append(of_copy)
+        else:
+            table = "hip_api_trace" if row.kind == "call" else "marker_api_trace"
+            rows[table].append(("API", row.name, PID, row.track, row.call, *times(row)))
+    rows["marker_api_trace"].append(("API", "roctxRangePop", PID, THREAD, 99, FIRST, FIRST))
+    for name, columns in TABLES.items():
+        with (folder / f"{PID}_{name}.csv").open("w") as file:
+            writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
+            writer.writerows([columns.split(","), *rows[name]])
+    return folder / f"{PID}_kernel_trace.csv"
+
+
 WRITERS: dict[str, Callable[[Path, list[Row]], Path]] = {
     "rocprofv3": write_json,
+    "rocprof_csv": write_csv,
     "rocpd 2": write_rpd,
     "rocpd 3": write_rocpd,
 }
@@ -233,19 +261,14 @@ def read(path: Path, name: str) -> tuple[Trace, list[Rows]]:
 
 
 def plain(batches: list[Rows]) -> list[tuple[Any, ...]]:
-    """All rows in order of kind and time."""
+    """All rows in order of kind and time; of the job's only copy CSV states no bytes."""
     found = []
     for rows in batches:
         names = np.array(list(rows.names))[rows.codes].tolist()
         columns = [rows.start_ns.tolist(), rows.dur_ns.tolist(), rows.track.tolist()]
-        for column in (
-            rows.correlation,
-            rows.device,
-            rows.bytes,
-            rows.copy_direction,
-            rows.grid_x,
-            rows.blocks,
-        ):
+        moved = [4096] if rows.kind == "copy" and rows.bytes is None else rows.bytes
+        more = (rows.correlation, rows.device, moved, rows.copy_direction, rows.grid_x, rows.blocks)
+        for column in more:
             values = column if column is None or isinstance(column, list) else column.to_pylist()
             columns.append([None] * len(rows) if values is None else values)
         found += [(rows.kind, rows.side, *row) for row in zip(names, *columns, strict=True)]
@@ -276,15 +299,12 @@ def test_the_formats_give_one_partition(tmp_path: Path) -> None:
         table = run.results
         chosen = table[table.metric.str.startswith("time.") & table.step.notna() & table.category.isna()]
         partitions.append(dict(zip(zip(chosen.metric, chosen.step, strict=True), chosen.value, strict=True)))
-    assert rows[0] == rows[1] == rows[2]
-    assert partitions[0] == partitions[1] == partitions[2]
-    by_step = partitions[0]
+    assert rows == rows[:1] * len(WRITERS)
+    assert partitions == partitions[:1] * len(WRITERS)
     # Step 1 begins with its first kernel at 50 and ends where step 2's does, at 1050.
-    assert by_step["time.step", 1] == pytest.approx(1000e-9)
-    assert by_step["time.compute_only", 1] == pytest.approx(150e-9)
-    assert by_step["time.overlapped", 1] == pytest.approx(150e-9)
-    assert by_step["time.exposed_comm", 1] == pytest.approx(150e-9)
-    assert by_step["time.exposed_copy", 1] == pytest.approx(100e-9)
+    known = {"step": 1000, "compute_only": 150, "overlapped": 150, "exposed_comm": 150, "exposed_copy": 100}
+    found = {part: partitions[0][f"time.{part}", 1] for part in known}
+    assert found == pytest.approx({part: ns * 1e-9 for part, ns in known.items()})
 
 
 def test_a_process_of_a_training_on_mi350x(test_data: Path) -> None:
@@ -308,6 +328,80 @@ def test_matrix_products_recorded_by_rocm_profile_data(test_data: Path) -> None:
     assert trace.dropped == {"rows of rocpd_monitor": 15}
     kernels = next(rows for rows in batches if rows.kind == "kernel")
     assert (kernels.grid_x[0].as_py(), kernels.grid_y[0].as_py()) == (7, 782)  # 1,792 work items, 256 a group
+
+
+def test_a_folder_of_tables_is_a_run_of_each_process(tmp_path: Path) -> None:
+    write_csv(tmp_path, JOB)
+    for table in list(tmp_path.iterdir()):
+        name = table.name.replace(str(PID), "5000", 1)
+        (tmp_path / name).write_text(table.read_text().replace(str(PID), "5000").replace(GEMM, "other"))
+    found = find_source(tmp_path)
+    assert [file.name for file in found.files] == ["4711_kernel_trace.csv", "5000_kernel_trace.csv"]
+    assert (found.ignored, found.unread) == ((), {})
+    assert len(found.description_files) == 10
+    before = found.fingerprint()
+    with (tmp_path / "5000_hip_api_trace.csv").open("a") as file:
+        file.write('"API","hipFree",5000,5000,9,9,9\n')
+    assert find_source(tmp_path).fingerprint() != before
+    with pytest.raises(InputError, match="is a table of calls of rocprofv3; give the folder"):
+        find_source(tmp_path / "5000_hip_api_trace.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [
+        ("GPU 2", 2),
+        ("Agent 1", None),  # the first GPU by the machine's numbers, the second by the process's
+        ("Agent 2", 1),
+        ("3", 1),
+        ("Agent 0", None),
+        ("CPU 0", None),
+        ("x", None),
+        (None, None),
+    ],
+)
+def test_the_gpu_that_an_agent_is(text: str | None, index: int | None) -> None:
+    gpus = (Gpu("MI350X", 256),) * 2
+    assert Agents(gpus, ({1: 0, 3: 1}, {1: 1, 2: 1})).gpu_index(text) == index
+
+
+def test_kernels_of_rocprof(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text(
+        "Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,lds,scr,vgpr,sgpr,fbar,sig,"
+        "DispatchNs,BeginNs,EndNs,CompleteNs\n"
+        '0,"add(float*, int) [clone .kd]",1,0,0,16433,16439,1000,512,0,0,16,32,0,0x7f,100,150,400,500\n'
+        '1,"_scale.kd",1,2,2,16434,16440,512,512,0,0,16,32,0,0x7f,100,450,500,600\n'
+    )
+    reader = required_reader(path)
+    first, second = trace_reader(reader).parts(path)
+    trace = trace_reader(reader).read(path, part=first, allow_truncated=False)
+    # 1,000 work items are two groups of 512; the table does not state the grid's dimensions.
+    assert plain([rows for rows in trace.batches if isinstance(rows, Rows)]) == [
+        ("kernel", "device", "add(float*, int)", 150, 250, 0, None, 1, None, None, None, 2)
+    ]
+    assert (trace.facts.process_id, trace.facts.device_count) == (16433, 1)
+    other = trace_reader(reader).read(path, part=second, allow_truncated=False)
+    assert [row[2:6] for row in plain(list(other.batches))] == [("_scale", 450, 50, 2)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "said"),
+    [
+        ("kernel_trace", lambda text: text.replace("Grid_Size_Z", "Z"), "has no column 'Grid_Size_Z'"),
+        ("kernel_trace", lambda text: text.replace(str(FIRST + 350), "1"), "impossible time"),
+        ("kernel_trace", lambda text: text.replace(str(FIRST + 50), "x"), "impossible time"),
+        ("kernel_trace", lambda text: text[:-20], "is damaged after row 0"),
+        ("hip_api_trace", lambda text: text.replace(str(PID), "7", 1), "rows of several processes"),
+        ("agent_info", lambda text: text.replace("Agent_Type", "Type"), "has no column 'Agent_Type'"),
+    ],
+)
+def test_damaged_tables(table: str, change: Callable[[str], str], said: str, tmp_path: Path) -> None:
+    path = write_csv(tmp_path, JOB)
+    damaged = tmp_path / f"{PID}_{table}.csv"
+    damaged.write_text(change(damaged.read_text()))
+    with pytest.raises(InputError, match=said):
+        read(path, "rocprof_csv")
 
 
 def test_two_processes_in_a_file(tmp_path: Path) -> None:
@@ -338,14 +432,10 @@ def test_damaged_json(change: Callable[[str], str], said: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_mutations_are_read_or_refused(name: str, tmp_path: Path) -> None:
-    path = WRITERS[name](tmp_path, JOB)
-    whole, chance = path.read_bytes(), random.Random(name)  # noqa: S311 - no secret
-    for _ in range(300):
-        content = bytearray(whole)
-        for _ in range(chance.randint(1, 8)):
-            content[chance.randrange(len(content))] = chance.randrange(256)
-        path.write_bytes(content[: chance.choice([len(content), chance.randrange(len(content))])])
+    def all_parts(path: Path) -> None:
         reader = trace_reader(name.split()[0])
-        with suppress(InputError):
-            for part in reader.parts(path):
-                list(reader.read(path, part=part, allow_truncated=False).batches)
+        for part in reader.parts(path):
+            list(reader.read(path, part=part, allow_truncated=False).batches)
+
+    path = WRITERS[name](tmp_path, JOB)
+    read_or_refused(all_parts, path, path.read_bytes())

@@ -46,9 +46,7 @@ def interleaved(draw: st.DrawFn) -> tuple[list[list[Line]], list[Line]]:
 
 
 @given(interleaved(), st.integers(1, 9))
-def test_lines_of_ranks_in_any_order_and_blocks_are_the_same_rows(
-    lines: tuple[list[list[Line]], list[Line]], size: int
-) -> None:
+def test_lines_of_any_order_are_the_same_rows(lines: tuple[list[list[Line]], list[Line]], size: int) -> None:
     ranks, mixed = lines
     blocks = [mixed[first : first + size] for first in range(0, len(mixed), size)]
     table, single = table_of(*blocks), pa.concat_tables([table_of(own) for own in ranks])

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from helpers.changed_bytes import read_or_refused
+from helpers.refused import refused
 
 from cclbench.formats import EvidenceReader, texts
 from cclbench.formats.dcgm import Dcgm
@@ -33,7 +35,6 @@ from cclbench.formats.texts import (
     reason_of,
     strip_decoration,
 )
-from cclbench.ground.errors import InputError
 
 PORT = "/sys/class/infiniband/rdmap0s6/ports/1/hw_counters/"
 SAMPLES: dict[str, tuple[EvidenceReader, str]] = {
@@ -104,50 +105,44 @@ def test_a_dressed_file_is_the_same_file(tmp_path: Path, sample: str, dress: str
     assert _told(reader, dressed) == told
 
 
-def test_a_line_beyond_all_bounds_is_its_beginning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_damaged_file_is_refused_by_every_reader(tmp_path: Path, sample: str) -> None:
+    """One that is missing or cut always, one of changed bytes unless it can be read."""
+    reader, text = SAMPLES[sample]
+    refused(reader.read, tmp_path / "none.log", "cannot be read")
+    read_or_refused(reader.read, tmp_path / "changed.log", text.encode())
+    path = tmp_path / "cut.log.gz"
+    path.write_bytes(gzip.compress(text.encode())[:-9])
+    refused(reader.read, path, "gzip stream is damaged")
+
+
+def test_lines_have_bounds_and_keep_their_ends(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text("a\n" + "x" * (3 * LONGEST_LINE) + "\nb")
     assert list(numbered_lines(path, 1 << 30)) == [(1, "a"), (2, "x" * LONGEST_LINE), (3, "b")]
-
-
-def test_limits(tmp_path: Path) -> None:
-    path = tmp_path / "a.log"
     path.write_bytes(b"x\n" * 3)
     assert read_whole(path, 6) == b"x\n" * 3
     assert list(numbered_lines(path, 6)) == [(1, "x"), (2, "x"), (3, "x")]
-    for read in (lambda: read_whole(path, 5), lambda: list(numbered_lines(path, 5))):
-        with pytest.raises(InputError, match="is larger than 0 MiB"):
-            read()
-
-
-def test_lines_are_counted_and_keep_their_ends_however_long_they_are(tmp_path: Path) -> None:
+    for read in (read_whole, lambda path, most: list(numbered_lines(path, most))):
+        refused(lambda path, read=read: read(path, 5), path, "is larger than 0 MiB")
     path = tmp_path / "a.log"
     assert LONGEST_LINE == 64 << 10
-    path.write_bytes(
-        b"x" * LONGEST_LINE + b"\n\n\x1b[31my\x1b[0m\r\n" + b"z" * (LONGEST_LINE - 1) + b"\n\xff "
-    )
-    assert list(raw_lines(path, 1 << 20)) == [
-        (1, b"x" * LONGEST_LINE),
-        (2, b"\n"),
-        (3, b"y\r\n"),
-        (4, b"z" * (LONGEST_LINE - 1) + b"\n"),
-        (5, b"\xff "),
-    ]
+    long = b"x" * LONGEST_LINE, b"z" * (LONGEST_LINE - 1) + b"\n"
+    path.write_bytes(long[0] + b"\n\n\x1b[31my\x1b[0m\r\n" + long[1] + b"\xff ")
+    lines = (long[0], b"\n", b"y\r\n", long[1], b"\xff ")
+    assert list(raw_lines(path, 1 << 20)) == [*enumerate(lines, 1)]
     assert [line for _, line in numbered_lines(path, 1 << 20)][2::2] == ["y", "\ufffd"]
 
 
-def test_what_compresses_beyond_belief_is_read_to_a_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_compresses_well_is_read_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 MiB, or 400 times what the file has where that is more, or `most` where that is less."""
     path = tmp_path / "a.log"
     path.write_bytes(gzip.compress(bytes(64 << 20)))
     assert len(read_whole(path, 1 << 40)) == 64 << 20
     path.write_bytes(gzip.compress(bytes((64 << 20) + 1)))
     for most, said in ((1 << 40, 64), (3 << 20, 3)):
-        with pytest.raises(InputError) as caught:
-            read_whole(path, most, hint="try again")
-        assert str(caught.value) == f"{path}: is larger than {said} MiB; try again"
+        message = refused(lambda path, most=most: read_whole(path, most, hint="try again"), path)
+        assert message == f"{path}: is larger than {said} MiB; try again"
     monkeypatch.setattr(texts, "_LEAST_LIMIT", 1)
     path.write_bytes(b"\x1f\x8b" + bytes(98))
     for size, fits in ((40_000, True), (40_001, False)):
@@ -155,10 +150,8 @@ def test_what_compresses_beyond_belief_is_read_to_a_bound(
         if fits:
             assert len(read_whole(path, 1 << 40)) == len(list(numbered_lines(path, 1 << 40))) == size
         else:
-            with pytest.raises(InputError, match="larger"):
-                read_whole(path, 1 << 40)
-            with pytest.raises(InputError, match="larger"):
-                list(numbered_lines(path, 1 << 40))
+            refused(lambda path: read_whole(path, 1 << 40), path, "larger")
+            refused(lambda path: list(numbered_lines(path, 1 << 40)), path, "larger")
 
 
 def test_a_beginning_is_bare_and_as_long_as_asked_for(tmp_path: Path) -> None:
@@ -166,24 +159,19 @@ def test_a_beginning_is_bare_and_as_long_as_asked_for(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbfabc\x1b[mdef")
     assert [read_beginning(path, size) for size in (3, 5, 99)] == [b"", b"ab", b"abcdef"]
     assert read_whole(path, 99) == b"abc\x1b[mdef"
+    # only what terminals and editors add is removed
+    text = b"\xef\xbb\xbf\x1b[31ma\x1b[mb\x1b[2Jc \xef\xbb\xbf"
+    assert strip_decoration(text) == b"ab\x1b[2Jc \xef\xbb\xbf"
 
 
-def test_only_what_terminals_and_editors_add_is_removed() -> None:
-    assert (
-        strip_decoration(b"\xef\xbb\xbf\x1b[31ma\x1b[mb\x1b[2Jc \xef\xbb\xbf") == b"ab\x1b[2Jc \xef\xbb\xbf"
-    )
-
-
-@pytest.mark.parametrize("text", ["", "-1", "1e", "0x1", "1_0", "nan", "inf", "1" * 21, "1.5.2", "\u0661"])
-def test_no_number(text: str) -> None:
-    assert parse_decimal(text) is None
-
-
-@pytest.mark.parametrize(
-    "text", ["0", "12.5", "1e5", "1.5E-12", "12345678901234567890.12345678901234567890e+99"]
-)
-def test_a_number_is_what_is_printed(text: str) -> None:
-    assert parse_decimal(text) == Decimal(text)
+def test_numbers_and_reasons_as_printed() -> None:
+    for text in ("", "-1", "1e", "0x1", "1_0", "nan", "inf", "1" * 21, "1.5.2", "\u0661"):
+        assert parse_decimal(text) is None
+    for text in ("0", "12.5", "1e5", "1.5E-12", "12345678901234567890.12345678901234567890e+99"):
+        assert parse_decimal(text) == Decimal(text)
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.json.decode(b"1", type=str)
+    assert reason_of(caught.value) == "Expected 'str', got 'int'"
 
 
 def test_damage_is_said_with_file_line_and_what_helps(tmp_path: Path) -> None:
@@ -191,26 +179,12 @@ def test_damage_is_said_with_file_line_and_what_helps(tmp_path: Path) -> None:
     usual = "write it again, or remove it to do without"
     assert str(damaged_error(path, "is odd")) == f"{path}: is odd; {usual}"
     assert str(damaged_error(path, "is odd", line=1234, hint="look")) == f"{path}: line 1,234: is odd; look"
-    for read in (
-        lambda: read_whole(path, 999, hint="look"),
-        lambda: read_beginning(path, 999),
-        lambda: list(numbered_lines(path, 999)),
-    ):
+    reads = (read_whole, read_beginning, lambda path, most, **hint: list(numbered_lines(path, most, **hint)))
+    for read, hint in zip(reads, ({"hint": "look"}, {}, {}), strict=True):
         path.unlink(missing_ok=True)
-        with pytest.raises(InputError) as caught:
-            read()
-        assert str(caught.value) == f"{path}: cannot be read: No such file or directory"
+        message = refused(lambda path, read=read, hint=hint: read(path, 999, **hint), path)
+        assert message == f"{path}: cannot be read: No such file or directory"
         path.write_bytes(gzip.compress(bytes(99))[:-8])
-        with pytest.raises(
-            InputError, match=r": gzip stream is damaged \(Compressed file ended before.*\); "
-        ) as caught:
-            read()
-        assert caught.value.hint in ("look", usual)
-    with pytest.raises(InputError, match=r"; look$"):
-        read_whole(path, 999, hint="look")
-
-
-def test_a_decoder_s_reason_has_no_backticks() -> None:
-    with pytest.raises(msgspec.ValidationError) as caught:
-        msgspec.json.decode(b"1", type=str)
-    assert reason_of(caught.value) == "Expected 'str', got 'int'"
+        message = refused(lambda path, read=read, hint=hint: read(path, 999, **hint), path)
+        assert message.startswith(f"{path}: gzip stream is damaged (Compressed file ended before")
+        assert message.endswith(f"; {hint.get('hint', usual)}")

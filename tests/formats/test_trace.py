@@ -27,11 +27,8 @@ from cclbench.formats.trace import (
 from cclbench.ground.errors import InputError
 
 
-def test_the_latest_time_is_in_2043() -> None:
+def test_the_latest_time_and_the_order_of_names() -> None:
     assert datetime.datetime.fromtimestamp(LATEST_NS / 1e9, datetime.UTC).year == 2043
-
-
-def test_names_are_numbered_as_they_come() -> None:
     names = Names()
     assert [names[name] for name in ("b", "a", "b", "c")] == [0, 1, 0, 2]
 
@@ -44,19 +41,13 @@ class TestGrids:
         return {name: column.to_pylist() for name, column in grid_columns(grids, "here").items()}
 
     def test_each_dimension_and_the_product(self) -> None:
-        assert self.columns((2, 3, 5), (7, 1, 2)) == {
-            "grid_x": [2, 7],
-            "grid_y": [3, 1],
-            "grid_z": [5, 2],
-            "blocks": [30, 14],
-        }
+        known = {"grid_x": [2, 7], "grid_y": [3, 1], "grid_z": [5, 2], "blocks": [30, 14]}
+        assert self.columns((2, 3, 5), (7, 1, 2)) == known
+        assert list(self.columns().values()) == [[]] * 4
 
     @pytest.mark.parametrize("none", [NO_GRID, (0, 3, 1), (3, 0, 1), (3, 1, 0)])
     def test_a_grid_without_blocks_is_null_and_its_neighbour_is_not(self, none: tuple[int, int, int]) -> None:
         assert list(self.columns(none, (1, 1, 1)).values()) == [[None, 1]] * 4
-
-    def test_of_no_kernels(self) -> None:
-        assert list(self.columns().values()) == [[]] * 4
 
     @pytest.mark.parametrize("grid", [(1 << 31, 1 << 31, 1), (1 << 62, 1, 1), (1, 1, 1 << 62)])
     def test_as_many_blocks_as_are_believed(self, grid: tuple[int, int, int]) -> None:
@@ -97,24 +88,24 @@ class TestStatedPayloads:
         told.add_payload(ONE, row=4)
         told.add_payload(OTHER, track=7, start_ns=10, end_ns=30, seq=0)
         told.add_payload(ONE, row=5, seq=9)
-        assert len(told) == 3
         assert entries(told) == [
-            ("all_reduce", 4, -1, 0, 0, -1),
-            ("all_gather", -1, 7, 10, 30, 0),
-            ("all_reduce", 5, -1, 0, 0, 9),
+            *(
+                ("all_reduce", 4, -1, 0, 0, -1),
+                ("all_gather", -1, 7, 10, 30, 0),
+                ("all_reduce", 5, -1, 0, 0, 9),
+            )
         ]
-        assert list(told.payloads) == [ONE, OTHER]
+        assert (len(told), list(told.payloads)) == (3, [ONE, OTHER])
 
     def test_many_entries_of_kernels_at_once(self) -> None:
         told = StatedPayloads()
         told.add_payload(OTHER, row=0)
         code, row, seq = np.array([0, 1, 0]), np.array([1, 2, 3], np.int32), np.array([-1, 5, 6])
         told.add_rows([ONE, OTHER], code, row, seq)
+        kinds, numbers = ("gather", "reduce", "gather", "reduce"), (-1, -1, 5, 6)
         assert entries(told) == [
-            ("all_gather", 0, -1, 0, 0, -1),
-            ("all_reduce", 1, -1, 0, 0, -1),
-            ("all_gather", 2, -1, 0, 0, 5),
-            ("all_reduce", 3, -1, 0, 0, 6),
+            (f"all_{kind}", row, -1, 0, 0, number)
+            for row, (kind, number) in enumerate(zip(kinds, numbers, strict=True))
         ]
 
     def test_another_part_s_kernels_are_counted_on(self) -> None:
@@ -130,45 +121,29 @@ class TestStatedPayloads:
         ]
 
 
-def test_a_call_has_one_row_of_no_thread_unless_told() -> None:
-    assert (ONE.rows, ONE.threads) == (1, ())
-
-
-def test_a_part_is_whole_where_it_is_neither_a_range_nor_a_stream(tmp_path: Path) -> None:
-    assert Part().is_whole
-    assert Part("cpu:0").is_whole
-    assert not Part(begin=0, end=10).is_whole
-    assert not Part(stream=True).is_whole
-    inflated = tmp_path / "part.json"
-    inflated.write_text("{}")
-    Part().remove_inflated()
-    assert inflated.exists()
-    Part(inflated=str(inflated)).remove_inflated()
-    assert not inflated.exists()
-
-
-def test_what_a_trace_is_before_anything_is_told_of_it() -> None:
+def test_what_a_trace_and_its_parts_are_before_anything_is_told(tmp_path: Path) -> None:
     trace = Trace(batches=iter(()))
     assert (trace.base_ns, trace.cut, trace.device_rows_in_order) == (0, None, True)
     assert (trace.dropped, trace.device_steps, trace.notes, len(trace.told)) == ({}, [], [], 0)
     assert DeviceStep("f", 0, 1).closed is Cut("f", 0, "x").rows_whole is False
+    assert (ONE.rows, ONE.threads) == (1, ())
+    parts = Part(), Part("cpu:0"), Part(begin=0, end=10), Part(stream=True)
+    assert [part.is_whole for part in parts] == [True, True, False, False]
+    inflated = tmp_path / "part.json"
+    inflated.write_text("{}")
+    for part, is_left in ((Part(), True), (Part(inflated=str(inflated)), False)):
+        part.remove_inflated()
+        assert inflated.exists() is is_left
 
 
-@pytest.mark.parametrize("number", [1, 132, (1 << 48) - 1])
-def test_an_amount(number: int) -> None:
-    assert plausible_amount(number) == number
-
-
-@pytest.mark.parametrize("value", [0, -1, 1 << 48, True, 1.0, "3", None])
-def test_no_amount(value: object) -> None:
-    assert plausible_amount(value) is None
-
-
-def test_a_value_that_cannot_be_is_said_with_its_place() -> None:
-    assert (
-        str(impossible_value("time: 3", Path("a.json"))) == "a.json: impossible time: 3; is the file damaged?"
-    )
-    assert str(impossible_value("time: 3", "a.json", "try again")) == "a.json: impossible time: 3; try again"
+def test_amounts_and_values_that_cannot_be() -> None:
+    for number in (1, 132, (1 << 48) - 1):
+        assert plausible_amount(number) == number
+    for value in (0, -1, 1 << 48, True, 1.0, "3", None):
+        assert plausible_amount(value) is None
+    said = "a.json: impossible time: 3; "
+    assert str(impossible_value("time: 3", Path("a.json"))) == said + "is the file damaged?"
+    assert str(impossible_value("time: 3", "a.json", "try again")) == said + "try again"
 
 
 def test_two_of_several_processes_are_named_in_order_and_shortened() -> None:

@@ -26,14 +26,7 @@ PLACES = {1: (0, 64), 2: (64, 32), 3: (0, 64), 4: (64, 16), 5: (96, 8)}
 """Offset and bytes of buffers in temporaries of 112 bytes; instruction a defines buffer 1, b 2, ..."""
 Events = list[tuple[int, ...]]
 IN_TURN: Events = [
-    (ALLOC, 1),
-    (ALLOC, 2),
-    (FREE, 1),
-    (SHARE, 3, 1),
-    (FREE, 2),
-    (ALLOC, 4),
-    (FREE, 3),
-    (FREE, 4),
+    *((ALLOC, 1), (ALLOC, 2), (FREE, 1), (SHARE, 3, 1), (FREE, 2), (ALLOC, 4), (FREE, 3), (FREE, 4))
 ]
 
 
@@ -58,15 +51,11 @@ def program(allocations: list[bytes], *traces: bytes, by_name: bool = False) -> 
         for number, name in enumerate("abcdef", 1)
     ]
     module = message((1, "jit_f"), (3, message((5, 1), *((2, one) for one in made))))
-    buffers = [
-        message((1, number), (3, message((2, name)) if by_name else message((4, number))))
-        for number, name in enumerate("abcdef", 1)
-    ]
-    entries = [
-        *((1, one) for one in buffers),
-        *((3, one) for one in allocations),
-        *((4, one) for one in traces),
-    ]
+    buffers = []
+    for number, name in enumerate("abcdef", 1):
+        place = message((2, name)) if by_name else message((4, number))
+        buffers.append((1, message((1, number), (3, place))))
+    entries = [*buffers, *((3, one) for one in allocations), *((4, one) for one in traces)]
     return HloProgram(message((1, module), (3, message(*entries))), "here")
 
 
@@ -91,19 +80,12 @@ def test_kinds_as_the_compiler_states_them() -> None:
     )
     found = rows(made)
     assert [(row["kind"], row["bytes"], row["memory_space"], row["instruction"]) for row in found] == [
-        ("parameter", 400, 0, "f"),
-        ("parameter_output", 100, 0, "f"),
-        ("constant", 12, 0, None),
-        ("output", 8, 5, "b"),
-        ("thread_local", 4, 0, None),
-        ("temporary", 0, 1, None),
+        *(("parameter", 400, 0, "f"), ("parameter_output", 100, 0, "f"), ("constant", 12, 0, None)),
+        *(("output", 8, 5, "b"), ("thread_local", 4, 0, None), ("temporary", 0, 1, None)),
     ]
     assert {row["part"] for row in found} == {"whole"}
-    assert (found[0]["module"], found[0]["framework_op"], found[0]["call_site"]) == (
-        "jit_f",
-        "jit(f)/f",
-        "job.py(6)",
-    )
+    origin = [found[0][name] for name in ("module", "framework_op", "call_site")]
+    assert origin == ["jit_f", "jit(f)/f", "job.py(6)"]
 
 
 @pytest.mark.parametrize("by_name", [False, True])
@@ -122,32 +104,31 @@ def test_kinds_as_the_compiler_states_them() -> None:
 def test_the_peak_of_the_heap_by_defining_instruction(events: Events, holders: str, by_name: bool) -> None:
     traced = {event[1] for event in events}
     places = {buffer: place for buffer, place in PLACES.items() if buffer in {*traced, 5}}
-    made = program([allocation(7, 112, places)], heap_trace(events), by_name=by_name)
-    assert parts(made) == [
-        ("live", 64, holders[0]),
-        ("live", 32, holders[1]),
-        ("untraced", 8, None),
-        ("unused", 8, None),
+    assert parts(program([allocation(7, 112, places)], heap_trace(events), by_name=by_name)) == [
+        *(("live", 64, holders[0]), ("live", 32, holders[1])),
+        *(("untraced", 8, None), ("unused", 8, None)),
     ]
 
 
-def test_heaps_of_one_allocation_each_at_their_own_peak_and_copies_of_a_trace_once() -> None:
+def test_heaps_at_their_peak_and_buffers_in_two_allocations() -> None:
     both = {1: (0, 64), 2: (64, 32)}
     first, second = heap_trace([(ALLOC, 1), (FREE, 1)]), heap_trace([(ALLOC, 2), (FREE, 2)])
     made = program([allocation(0, 96, both)], first, second, first)
     assert parts(made) == [("live", 64, "a"), ("live", 32, "b"), ("unused", 0, None)]
+    # a hostile assignment: its events are read once, not once for each allocation
+    events = heap_trace([(ALLOC, 1), (FREE, 1)])
+    made = program([allocation(0, 64, {1: (0, 64)}), allocation(1, 64, {1: (0, 64)})], events)
+    assert [(row["part"], row["bytes"], row["reason"]) for row in rows(made)] == [
+        *(("whole", 64, NO_HEAP_TRACE), ("live", 64, None), ("unused", 0, None))
+    ]
 
 
 @pytest.mark.parametrize(
     "events",
     [
-        [(FREE, 1)],
-        [(ALLOC, 1), (ALLOC, 1)],
-        [(ALLOC, 1), (ALLOC, 3)],  # at the same place
-        [(ALLOC, 1), (SHARE, 2, 1)],  # elsewhere
-        [(SHARE, 1, 99)],
-        [(ALLOC, 1), (3, 2)],
-        [(ALLOC, 1), (ALLOC, 4), (ALLOC, 2)],  # overlaps
+        *([(FREE, 1)], [(ALLOC, 1), (ALLOC, 1)], [(SHARE, 1, 99)], [(ALLOC, 1), (3, 2)]),
+        # at the same place, elsewhere, overlapping
+        *([(ALLOC, 1), (ALLOC, 3)], [(ALLOC, 1), (SHARE, 2, 1)], [(ALLOC, 1), (ALLOC, 4), (ALLOC, 2)]),
     ],
 )
 def test_a_heap_trace_that_contradicts_the_layout_splits_nothing(events: Events) -> None:
@@ -164,17 +145,14 @@ def test_what_is_not_stated_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    "damaged",
+    ("size", "places"),
     [
-        allocation(0, -1 % (1 << 64), {}),
-        allocation(0, 1 << 60, {}),
-        allocation(0, 8, {1: (0, 9)}),
-        allocation(0, 8, {1: (-4 % (1 << 64), 4)}),
-        allocation(0, 8, {1: (4, -2 % (1 << 64))}),
+        *((-1 % (1 << 64), {}), (1 << 60, {}), (8, {1: (0, 9)})),
+        *((8, {1: (-4 % (1 << 64), 4)}), (8, {1: (4, -2 % (1 << 64))})),
     ],
 )
-def test_impossible_sizes_are_no_account(damaged: bytes) -> None:
-    (row,) = rows(program([allocation(1, 4, {}), damaged]))
+def test_impossible_sizes_are_no_account(size: int, places: dict[int, tuple[int, int]]) -> None:
+    (row,) = rows(program([allocation(1, 4, {}), allocation(0, size, places)]))
     assert (row["bytes"], row["reason"]) == (None, IMPOSSIBLE)
 
 
@@ -189,17 +167,6 @@ def test_a_cut_program_is_damaged() -> None:
         else:  # cut between the module and the assignment
             assert reasons == [NO_ASSIGNMENT]
     assert damaged == len(content) - 2
-
-
-def test_buffers_in_two_allocations_are_followed_in_one() -> None:
-    """A hostile assignment: its events are read once, not once for each allocation."""
-    events = heap_trace([(ALLOC, 1), (FREE, 1)])
-    made = program([allocation(0, 64, {1: (0, 64)}), allocation(1, 64, {1: (0, 64)})], events)
-    assert [(row["part"], row["bytes"], row["reason"]) for row in rows(made)] == [
-        ("whole", 64, NO_HEAP_TRACE),
-        ("live", 64, None),
-        ("unused", 0, None),
-    ]
 
 
 def test_numbers_of_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

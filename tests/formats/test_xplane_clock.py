@@ -13,8 +13,14 @@ def ps(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def test_one_op_tells_how_far_the_clocks_are_apart() -> None:
+def test_few_ops_tell_how_clocks_differ() -> None:
     assert on_host(ps(100), ps(650), ps(0, 100, 7)).tolist() == [550, 650, 557]
+    own, shown = ps(0, 10_000_000), ps(500, 10_001_500)
+    assert on_host(own, shown, ps(0, 5_000_000, 10_000_000)).tolist() == [500, 5_001_000, 10_001_500]
+    # next to 2⁶⁰ ps, some 13 days, a float64 tells every 256th apart
+    own = (1 << 60) + 7 + 1_000_000 * np.arange(5)
+    shown = 1_001 + 1_000_000 * np.arange(5)
+    assert on_host(own, shown, own + 3).tolist() == (shown + 3).tolist()
 
 
 @pytest.mark.parametrize(
@@ -45,11 +51,6 @@ def test_clocks_of_different_speeds(skew: float) -> None:
     assert on_host(own, shown, instants).tolist() == expected.tolist()
 
 
-def test_two_ops_tell_how_the_speeds_differ() -> None:
-    own, shown = ps(0, 10_000_000), ps(500, 10_001_500)
-    assert on_host(own, shown, ps(0, 5_000_000, 10_000_000)).tolist() == [500, 5_001_000, 10_001_500]
-
-
 @pytest.mark.parametrize(("skew", "taken"), [(1.999e-4, True), (2e-4, False), (-2e-4, False), (3e-4, False)])
 def test_speeds_differ_by_less_than_two_in_ten_thousand(skew: float, taken: bool) -> None:
     own = 10_000_000 * np.arange(3)
@@ -58,31 +59,20 @@ def test_speeds_differ_by_less_than_two_in_ten_thousand(skew: float, taken: bool
     assert on_host(own, shown, own[2:]).tolist() == [own[2] + (2 * middle if taken else middle)]
 
 
-def test_each_picosecond_counts_however_long_the_device_has_counted() -> None:
-    """Next to 2⁶⁰ ps, some 13 days, a float64 tells every 256th apart."""
-    own = (1 << 60) + 7 + 1_000_000 * np.arange(5)
-    shown = 1_001 + 1_000_000 * np.arange(5)
-    assert on_host(own, shown, own + 3).tolist() == (shown + 3).tolist()
-
-
 class TestClock:
     """Three ops shown at 10, 20 and 30 for 5 each, which began 1 earlier, 3 later and 2 later."""
 
     CLOCK = DeviceClock(ps(20, 10, 30), ps(25, 15, 35), ps(23, 9, 32), ps(29, 14, 40))
 
-    def test_what_begins_moves_as_the_op_that_begins_then_or_next(self) -> None:
+    def test_begins_and_ends_move_with_the_ops(self) -> None:
         shown = ps(0, 10, 11, 20, 21, 30, 31, 99)
         assert self.CLOCK.move_begins(shown).tolist() == [-1, 9, 14, 23, 23, 32, 33, 101]
-
-    def test_what_ends_moves_as_the_end_of_the_op_that_began_last_before(self) -> None:
         shown = ps(0, 10, 11, 20, 21, 30, 31, 99)
         assert self.CLOCK.move_ends(shown).tolist() == [-1, 9, 10, 19, 25, 34, 36, 104]
 
-    def test_the_largest_error_is_of_a_begin_either_way(self) -> None:
+    def test_errors_and_ops_of_one_instant(self) -> None:
         assert self.CLOCK.largest_error_ns == 3
         assert DeviceClock(ps(0, 10), ps(5, 15), ps(2, 3), ps(5, 99)).largest_error_ns == 7
-
-    def test_ops_shown_at_one_instant_stand_in_any_order(self) -> None:
         clock = DeviceClock(ps(0, 10, 10), ps(5, 12, 11), ps(0, 19, 15), ps(5, 21, 18))
         assert clock.move_begins(ps(1, 10)).tolist() == [6, 15]
         # The latest end as shown is 12, as it is 21.

@@ -27,28 +27,19 @@ from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
 
 
 def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
-    events = [
-        ("psum", 0, 9, {}),
-        ("gather-start", 10, 1, {}),
-        ("loop", 11, 5, {}),
-        ("gather-done", 16, 4, {}),
-    ]
-    path = write(
-        tmp_path, space(tpu(0, events), tpu(1, events), programs([[4], [5], [6], [7]]), environment())
-    )
-    trace, rows = read(path, "/device:TPU:1")
+    lone = [(key, at, length, {}) for key, at, length in (("psum", 0, 9), ("gather-start", 10, 1))]
+    events = [*lone, ("loop", 11, 5, {}), ("gather-done", 16, 4, {})]
+    planes = tpu(0, events), tpu(1, events), programs([[4], [5], [6], [7]]), environment()
+    trace, rows = read(write(tmp_path, space(*planes)), "/device:TPU:1")
     # The program runs on devices 4 to 7: of how many is not told.
     assert (trace.facts.rank, trace.facts.world_size, trace.facts.device_count) == (5, None, 2)
     assert (trace.facts.peak_flops_per_s, trace.facts.hbm_bytes_per_s) == (918e12, 1638e9)
     # The name `psum.3` would not be taken for communication.
     assert listed(rows["device kernel"]) == [
-        ("all-reduce.psum.3", 0, 9),
-        ("all-gather-start", 10, 10),
-        ("fusion.1", 11, 5),
+        *(("all-reduce.psum.3", 0, 9), ("all-gather-start", 10, 10), ("fusion.1", 11, 5))
     ]
-    told = dict(
-        zip(trace.told.row, (list(trace.told.payloads)[code] for code in trace.told.code), strict=True)
-    )
+    payloads = list(trace.told.payloads)
+    told = {row: payloads[code] for row, code in zip(trace.told.row, trace.told.code, strict=True)}
     # Device 5 is partition 1; [2,2]<=[2,2]T(1,0) is {{0,2},{1,3}}: partitions 1 and 3, devices 5 and 7.
     assert (told[0].collective, told[0].in_bytes, told[0].out_bytes) == ("all_reduce", 16, 16)
     assert (told[0].ranks, told[0].dtype) == ((5, 7), "f32")
@@ -57,15 +48,25 @@ def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
     assert told[1].ranks == (4, 5)
 
 
-def test_without_a_device_assignment_a_group_has_a_size_and_no_ranks(tmp_path):
+def test_groups_without_an_assignment_or_a_sign(tmp_path):
     trace, _ = read(write(tmp_path, space(tpu(0, [("psum", 0, 9, {})]))), "/device:TPU:0")
     (payload,) = trace.told.payloads
     assert (payload.group_size, payload.ranks) == (2, None)
     assert trace.notes == ["the profile does not state when it began: times are relative to its beginning"]
+    ids = np.array([[0], [1]])
+    member = collectives.DeviceMember(0, {(1 << 64) - 5: ids})
+    found = collectives.collective_members("all-reduce", hlo.Participants(groups=()), -5, member)
+    assert found == {"group_size": 2, "ranks": (0, 1)}
 
 
 # Two replicas of two partitions: device 10·replica + partition.
 IDS = np.array([[0, 1], [10, 11]])
+
+
+def payload_of(text, device=None, ids=None):
+    """Of an instruction on a device, in the program 7 of these devices."""
+    member = collectives.DeviceMember(device, {} if ids is None else {7: ids})
+    return collectives.collective_payload(hlo.parse_instruction(text), 7 if device else None, member)
 
 
 @pytest.mark.parametrize(
@@ -85,43 +86,32 @@ IDS = np.array([[0, 1], [10, 11]])
     ],
 )
 def test_what_the_numbers_of_replica_groups_mean(opcode, attributes, ranks):
-    text = f"%x = f32[4]{{0}} {opcode}(f32[4]{{0}} %a), {attributes}"
-    instruction = hlo.parse_instruction(text)
-    payload = collectives.collective_payload(instruction, 7, collectives.DeviceMember(11, {7: IDS}))
+    payload = payload_of(f"%x = f32[4]{{0}} {opcode}(f32[4]{{0}} %a), {attributes}", 11, IDS)
     assert (sorted(payload.ranks) if payload.ranks else None) == (list(ranks) if ranks else None)
 
 
+PERMUTE = "%x = f32[4]{0} collective-permute(f32[4]{0} %a), "
+
+
 def test_partners_of_a_permute():
-    text = (
-        "%x = f32[4]{0} collective-permute(f32[4]{0} %a), channel_id=1,"
-        " source_target_pairs={{0,1},{1,2},{3,4}}"
-    )
-    instruction = hlo.parse_instruction(text)
+    text = PERMUTE + "channel_id=1, source_target_pairs={{0,1},{1,2},{3,4}}"
     ids = np.array([[10, 11, 12, 13, 14]])
-    seen = {
-        device: collectives.collective_payload(instruction, 7, collectives.DeviceMember(device, {7: ids}))
-        for device in range(10, 15)
-    }
-    assert {d: (p.src_rank, p.dst_rank) for d, p in seen.items() if p} == {
-        10: (10, 11),
-        11: (10, 12),
-        12: (11, 12),
-        13: (13, 14),
-        14: (13, 14),
-    }
+    seen = {device: payload_of(text, device, ids) for device in range(10, 15)}
+    partners = ((10, 11), (10, 12), (11, 12), (13, 14), (13, 14))
+    assert {d: (p.src_rank, p.dst_rank) for d, p in seen.items() if p} == dict(enumerate(partners, 10))
     assert {p.ranks for p in seen.values() if p} == {(10, 11, 12), (13, 14)}
+    # of several partners the first is told
+    text = PERMUTE + "source_target_pairs={{0,1},{2,1},{1,0},{1,2}}"
+    payload = payload_of(text, 11, np.array([[10], [11], [12]]))
+    assert (payload.src_rank, payload.dst_rank, payload.group_size) == (10, 10, 3)
 
 
 def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
     """f32[2] gathered into f32[4]: a start's result holds the operand as well."""
     pair = hlo_field(2, 13) + hlo_field(4, array(2)) + hlo_field(4, array(4))
-    metadata = programs(
-        [[0], [1], [2], [3]],
-        instruction("a", "parameter", array(2), 1),
-        instruction(
-            "all-gather-start.2", "all-gather-start", pair, 2, hlo_field(36, b"\x01"), groups((0, 2), (1, 3))
-        ),
-    )
+    fields = hlo_field(36, b"\x01"), groups((0, 2), (1, 3))
+    gather = instruction("all-gather-start.2", "all-gather-start", pair, 2, *fields)
+    metadata = programs([[0], [1], [2], [3]], instruction("a", "parameter", array(2), 1), gather)
     told = {"hlo_op": "all-gather-start.2", "program_id": 7}
     kernels = [("gemm", 0, 5, {}), ("ncclDevKernel_AllGather_RING_LL", 10, 5, told)]
     kernels.append(("ncclDevKernel_AllGather_RING_LL", 20, 5, told | {"program_id": 8}))
@@ -140,22 +130,13 @@ def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
     ]
 
 
-def test_of_several_partners_the_first_is_told():
-    text = "%x = f32[4]{0} collective-permute(f32[4]{0} %a), source_target_pairs={{0,1},{2,1},{1,0},{1,2}}"
-    instruction = hlo.parse_instruction(text)
-    payload = collectives.collective_payload(
-        instruction, 7, collectives.DeviceMember(11, {7: np.array([[10], [11], [12]])})
-    )
-    assert (payload.src_rank, payload.dst_rank, payload.group_size) == (10, 10, 3)
-
-
 def who(opcode: str, device: int | None, ids: np.ndarray, program: int | None = 7, **told):
     member = collectives.DeviceMember(device, {7: ids})
     return collectives.collective_members(opcode, hlo.Participants(**told), program, member)
 
 
 def test_who_takes_part_where_the_device_is_not_known_to_run_it():
-    ids = np.array([[0, 1], [10, 11]])
+    ids = IDS
     same, other = ((0, 1), (2, 3)), ((0, 1), (2,))
     for device, program in ((None, 7), (99, 7), (0, None), (0, 8)):
         assert who("all-reduce", device, ids, program, groups=same) == {"group_size": 2}
@@ -173,24 +154,13 @@ def test_who_takes_part_where_the_device_is_not_known_to_run_it():
 @pytest.mark.parametrize(
     ("groups", "ranks"),
     [
-        (((0,), (1,)), (11,)),
-        (((1, 0),), (11, 1)),
-        (((0, 2), (0, 1)), (1, 11)),
-        (((0, -1), (0, 1)), (1, 11)),
-        (((0, 2),), None),
-        ((), (1, 11)),
+        *((((0,), (1,)), (11,)), (((1, 0),), (11, 1)), (((0, 2), (0, 1)), (1, 11))),
+        *((((0, -1), (0, 1)), (1, 11)), (((0, 2),), None), ((), (1, 11))),
     ],
 )
 def test_the_group_is_the_first_that_can_be_and_has_the_device(groups, ranks):
-    found = who("all-reduce", 11, np.array([[0, 1], [10, 11]]), groups=groups)
+    found = who("all-reduce", 11, IDS, groups=groups)
     assert found == ({} if ranks is None else {"group_size": len(ranks), "ranks": ranks})
-
-
-def test_a_program_is_found_with_or_without_a_sign():
-    ids = np.array([[0], [1]])
-    member = collectives.DeviceMember(0, {(1 << 64) - 5: ids})
-    found = collectives.collective_members("all-reduce", hlo.Participants(groups=()), -5, member)
-    assert found == {"group_size": 2, "ranks": (0, 1)}
 
 
 @pytest.mark.parametrize(
@@ -206,8 +176,7 @@ def test_a_program_is_found_with_or_without_a_sign():
     ],
 )
 def test_bytes_and_type_of_a_collective_by_its_text(text, in_bytes, out_bytes, dtype):
-    instruction = hlo.parse_instruction(f"%x = {text}")
-    payload = collectives.collective_payload(instruction, None, collectives.DeviceMember(None))
+    payload = payload_of(f"%x = {text}")
     assert (payload.in_bytes, payload.out_bytes, payload.dtype) == (in_bytes, out_bytes, dtype)
     assert (payload.source, payload.library) == ("kernel", "xla")
 
@@ -215,17 +184,13 @@ def test_bytes_and_type_of_a_collective_by_its_text(text, in_bytes, out_bytes, d
 @pytest.mark.parametrize(
     ("opcode", "in_bytes", "out_bytes", "out"),
     [
-        ("all-gather", 8, 24, 24),
-        ("all-gather-start", 8, 24, 16),
-        ("all-gather-start", None, 24, None),
-        ("all-gather-start", 8, None, None),
-        ("all-reduce-start", 8, 8, 8),
+        *(("all-gather", 8, 24, 24), ("all-gather-start", 8, 24, 16), ("all-gather-start", None, 24, None)),
+        *(("all-gather-start", 8, None, None), ("all-reduce-start", 8, 8, 8)),
     ],
 )
 def test_bytes_of_a_start_by_its_program(opcode, in_bytes, out_bytes, out):
-    known = Instruction(
-        opcode, "communication", "f32", in_bytes, out_bytes, hlo.Participants(groups=((0, 1),))
-    )
+    taking = hlo.Participants(groups=((0, 1),))
+    known = Instruction(opcode, "communication", "f32", in_bytes, out_bytes, taking)
     payload = collectives.program_payload(known, 7, collectives.DeviceMember(0))
     assert (payload.source, payload.collective) == ("hlo", opcode.removesuffix("-start").replace("-", "_"))
     assert (payload.in_bytes, payload.out_bytes, payload.group_size) == (in_bytes, out, 2)
@@ -233,17 +198,17 @@ def test_bytes_of_a_start_by_its_program(opcode, in_bytes, out_bytes, out):
 
 def test_what_is_no_collective_has_no_payload():
     member = collectives.DeviceMember(0)
-    for opcode, participants in (
-        ("all-reduce", None),
-        ("all-reduce-done", hlo.Participants()),
-        ("add", None),
+    others = ("all-reduce", None), ("all-reduce-done", hlo.Participants()), ("add", None)
+    for opcode, participants in others:
+        one = Instruction(opcode, None, "f32", 1, 1, participants)
+        assert collectives.program_payload(one, 7, member) is None
+    assert payload_of("%x = f32[4] add(f32[4] %a)", 1) is None
+    for category, known in (
+        ("all-reduce-scatter fusion", True),
+        ("ragged-all-to-all", True),
+        ("loop fusion", False),
     ):
-        assert (
-            collectives.program_payload(Instruction(opcode, None, "f32", 1, 1, participants), 7, member)
-            is None
-        )
-    instruction = hlo.parse_instruction("%x = f32[4] add(f32[4] %a)")
-    assert collectives.collective_payload(instruction, 7, member) is None
+        assert collectives.names_collective(category) is known
 
 
 def test_groups_are_named_by_their_devices_and_the_place_within():
@@ -258,9 +223,3 @@ def test_groups_are_named_by_their_devices_and_the_place_within():
     assert named.facts_with_groups(TraceFacts()).groups == ()
     assert named.name_group(Payload(source="hlo")).group_name == "unknown"
     assert named.facts_with_groups(TraceFacts()).groups == (ProcessGroup("unknown"),)
-
-
-def test_categories_that_name_a_collective():
-    assert collectives.names_collective("all-reduce-scatter fusion")
-    assert collectives.names_collective("ragged-all-to-all")
-    assert not collectives.names_collective("loop fusion")

@@ -75,12 +75,9 @@ def test_without_annotations_by_the_order_of_launches(kernels: list[str], number
     assert executions(*kernels) == numbers
 
 
-def test_kernels_in_a_graph_are_executions_by_themselves() -> None:
+def test_what_is_certain_without_an_order() -> None:
     runs = [run._replace(node=1, correlation=5) for run in launched("conv a 1", "conv b 1")]
     assert find_executions(runs, PROGRAMS, [1, 1]) == ([None, None], set())
-
-
-def test_without_an_order_only_kernels_of_one_name_are_certain() -> None:
     runs = [run._replace(correlation=None) for run in launched("sort a", "sort b", "add x")]
     assert find_executions(runs, PROGRAMS, [1, 1, 1]) == ([None] * 3, {0, 1})
     assert find_executions(launched("sort a", "sort b"), PROGRAMS, [2, 2]).uncertain == {0, 1}
@@ -88,6 +85,5 @@ def test_without_an_order_only_kernels_of_one_name_are_certain() -> None:
 
 def test_what_is_uncertain_has_a_reason_in_place_of_its_attributes() -> None:
     runs = launched("conv k", "conv k", "other k")
-    found = find_executions(runs, PROGRAMS, [1, 1, 1])
-    origins = row_origins(runs, PROGRAMS, found)
+    origins = row_origins(runs, PROGRAMS, find_executions(runs, PROGRAMS, [1, 1, 1]))
     assert origins == [InstructionOrigin("conv_general_dilated", shapes="[[4]]", values=WHY)] * 2 + [None]

@@ -49,12 +49,11 @@ def calls(run: Run) -> list[dict[str, Any]]:
 def a_tpu(device: int, first: int = 0) -> Plane:
     """A TPU that waits at a barrier, reduces with one other and gathers with another, asynchronously."""
     at = ARRIVALS[first + device]
-    done = (1500, 1500, 1600, 1600)[first + device]
     events = [
         ("psum", at * US, (1000 - at) * US, {}),
         ("gather-start", (1000 + at) * US, 1 * US, {}),
         ("loop", (1001 + at) * US, 50 * US, {}),
-        ("gather-done", (1051 + at) * US, (done - 1051 - at) * US, {}),
+        ("gather-done", (1051 + at) * US, ((1500, 1500, 1600, 1600)[first + device] - 1051 - at) * US, {}),
     ]
     return tpu(device, events, first=first, XLA_TraceMe=[("barrier-cores", 50 * US, 40 * US, {})])
 
@@ -74,14 +73,9 @@ def test_tpus_wait_for_the_last_of_their_group(files: dict[str, bytes], tmp_path
     assert len({row["instance"] for row in found}) == 4
     # [2,2]<=[2,2]T(1,0) is {{0,2},{1,3}}, then {{0,1},{2,3}}; both wait for who arrives last.
     assert [(row["rank"], row["kind"], row["group"], row["wait"]) for row in found] == [
-        (0, "all_reduce", "0,2", 300),
-        (0, "all_gather", "0-1", 100),
-        (1, "all_reduce", "1,3", 50),
-        (1, "all_gather", "0-1", 0),
-        (2, "all_reduce", "0,2", 0),
-        (2, "all_gather", "2-3", 0),
-        (3, "all_reduce", "1,3", 0),
-        (3, "all_gather", "2-3", 150),
+        *((0, "all_reduce", "0,2", 300), (0, "all_gather", "0-1", 100), (1, "all_reduce", "1,3", 50)),
+        *((1, "all_gather", "0-1", 0), (2, "all_reduce", "0,2", 0), (2, "all_gather", "2-3", 0)),
+        *((3, "all_reduce", "1,3", 0), (3, "all_gather", "2-3", 150)),
     ]
     assert {(row["library"], row["kind"], row["in_bytes"], row["out_bytes"]) for row in found} == {
         ("xla", "all_reduce", 16, 16),

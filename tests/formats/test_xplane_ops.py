@@ -21,24 +21,23 @@ def ran(opcode: str, name: str = "x", **stats: Any) -> TpuOp:
     return made(f"%{name} = f32[4]{{0}} {opcode}(f32[4]{{0}} %a)", **stats)
 
 
-def test_a_text_that_is_no_instruction_is_work_of_its_display_name() -> None:
+def test_texts_that_are_no_instruction_and_slices() -> None:
     assert made("Y" * 300, "shown", program_id="7") == TpuOp("shown", "work", 7)
     assert made("Y" * 300) == TpuOp("Y" * 200, "work")
+    far, near = "f32[8]{0:S(5)}", "f32[4]{0:S(1)}"
+    found = made(f"%s = (({far}), {near}, u32[]{{:S(2)}}) slice-start({far} %a, s32[] %b)")
+    assert (found.bytes, found.copy_direction, found.role) == (16, "h2d", "issue")
+    found = made(f"%s = (({near}), {far}, u32[]) slice-start({near} %a)")
+    assert (found.bytes, found.copy_direction) == (32, "d2h")
 
 
 @pytest.mark.parametrize(
     ("opcode", "role", "kind"),
     [
         ("fusion", "work", "kernel"),
-        ("while", "container", "kernel"),
-        ("conditional", "container", "kernel"),
-        ("call", "container", "kernel"),
-        ("copy-start", "issue", "sync"),
-        ("all-gather-start", "issue", "sync"),
-        ("send", "issue", "sync"),
-        ("recv", "issue", "sync"),
-        ("send-done", "wait", "sync"),
-        ("copy-done", "wait", "sync"),
+        *((opcode, "container", "kernel") for opcode in ("while", "conditional", "call")),
+        *((opcode, "issue", "sync") for opcode in ("copy-start", "all-gather-start", "send", "recv")),
+        *(("send-done", "wait", "sync"), ("copy-done", "wait", "sync")),
     ],
 )
 def test_roles_follow_from_opcodes(opcode: str, role: str, kind: str) -> None:
@@ -61,51 +60,45 @@ def test_roles_follow_from_opcodes(opcode: str, role: str, kind: str) -> None:
         ("custom-call", "attention", "all-reduce", "attention"),
     ],
 )
-def test_a_name_is_prefixed_where_it_would_be_taken_for_something_else(
-    opcode: str, name: str, category: str, shown: str
-) -> None:
+def test_names_are_prefixed_where_they_mislead(opcode: str, name: str, category: str, shown: str) -> None:
     assert ran(opcode, name, hlo_category=category).name == shown
 
 
 @pytest.mark.parametrize(
-    ("opcode", "stats", "category"),
+    ("opcode", "stated", "category"),
     [
-        ("all-reduce", {"hlo_category": "loop fusion"}, "communication"),
-        ("copy-start", {"hlo_category": "other"}, "copy"),
-        ("dynamic-slice-start", {}, "copy"),
-        ("fusion", {"hlo_category": "all-gather fusion"}, "communication"),
-        ("fusion", {"hlo_category": "loop fusion"}, "elementwise"),
-        ("fusion", {"hlo_category": "non-fusion elementwise"}, "elementwise"),
-        ("fusion", {"hlo_category": "reduce"}, "reduction"),
-        ("fusion", {"hlo_category": "reduce-window"}, "reduction"),
-        ("fusion", {"hlo_category": "data formatting"}, "copy"),
-        ("fusion", {"hlo_category": "dynamic-update-slice"}, "copy"),
-        ("fusion", {"hlo_category": "slice"}, "copy"),
-        ("fusion", {"hlo_category": "convolution fusion"}, "gemm"),
-        ("fusion", {"hlo_category": "convolution", "tf_op": "jit(f)/conv_general_dilated:"}, "convolution"),
-        ("fusion", {"hlo_category": "data formatting", "tf_op": "conv_general"}, "copy"),
-        ("custom-call", {"hlo_category": "custom-call"}, None),
-        ("fusion", {}, None),
+        ("all-reduce", "loop fusion", "communication"),
+        *(("copy-start", "other", "copy"), ("dynamic-slice-start", None, "copy")),
+        *(("fusion", "all-gather fusion", "communication"), ("fusion", "loop fusion", "elementwise")),
+        *(("fusion", "non-fusion elementwise", "elementwise"), ("fusion", "convolution fusion", "gemm")),
+        *(("fusion", named, "reduction") for named in ("reduce", "reduce-window")),
+        *(("fusion", named, "copy") for named in ("data formatting", "dynamic-update-slice", "slice")),
+        *(("custom-call", "custom-call", None), ("fusion", None, None)),
     ],
 )
-def test_categories(opcode: str, stats: dict[str, Any], category: str | None) -> None:
+def test_categories(opcode: str, stated: str | None, category: str | None) -> None:
+    stats = {} if stated is None else {"hlo_category": stated}
     assert ran(opcode, **stats).category == category
+
+
+def test_a_convolution_is_one_by_its_framework_s_op() -> None:
+    convolution = {"hlo_category": "convolution", "tf_op": "jit(f)/conv_general_dilated:"}
+    assert ran("fusion", **convolution).category == "convolution"
+    assert ran("fusion", hlo_category="data formatting", tf_op="conv_general").category == "copy"
 
 
 @pytest.mark.parametrize(
     ("opcode", "stats", "flops"),
     [
         ("fusion", {"model_flops": 10, "flops": 20}, 10.0),
-        ("fusion", {"flops": "20"}, 20.0),
-        ("fusion", {"model_flops": 0, "flops": 20}, 0.0),
-        ("fusion", {"flops": 1}, 1.0),
-        ("fusion", {"flops": -1}, None),
-        ("custom-call", {"flops": 0}, None),
-        ("custom-call", {"flops": 1}, 1.0),
-        ("custom-call", {"flops": -1}, None),
-        ("fusion", {"flops": "many"}, None),
-        ("fusion", {"flops": "1" * 20}, float("1" * 20)),
-        ("fusion", {"flops": "2" * 20}, None),
+        *(("fusion", {"flops": "20"}, 20.0), ("fusion", {"model_flops": 0, "flops": 20}, 0.0)),
+        *(
+            ("fusion", {"flops": 1}, 1.0),
+            ("custom-call", {"flops": 0}, None),
+            ("custom-call", {"flops": 1}, 1.0),
+        ),
+        *(("custom-call", {"flops": -1}, None), ("fusion", {"flops": "1" * 20}, float("1" * 20))),
+        *(("fusion", {"flops": none}, None) for none in (-1, "many", "2" * 20)),
         ("fusion", {}, None),
     ],
 )
@@ -121,13 +114,9 @@ def access(space: int, size: int) -> bytes:
 @pytest.mark.parametrize(
     ("stats", "size"),
     [
-        ({"bytes_accessed": 0}, 0),
-        ({"bytes_accessed": "48"}, 48),
-        ({"bytes_accessed": (1 << 62) - 1}, (1 << 62) - 1),
-        ({"bytes_accessed": 1 << 62}, None),
-        ({"bytes_accessed": -1}, None),
-        ({}, None),
-        ({"memory_access_breakdown": b"", "bytes_accessed": 9}, 0),
+        *(({"bytes_accessed": 0}, 0), ({"bytes_accessed": "48"}, 48), ({}, None)),
+        *(({"bytes_accessed": (1 << 62) - 1}, (1 << 62) - 1), ({"bytes_accessed": 1 << 62}, None)),
+        *(({"bytes_accessed": -1}, None), ({"memory_access_breakdown": b"", "bytes_accessed": 9}, 0)),
         ({"memory_access_breakdown": access(1, 5) + access(3, 64) + access(1, 6) + access(0, 7)}, 11),
         ({"memory_access_breakdown": hlo_field(1, hlo_field(2, 1)) + access(2, 8)}, 0),
         ({"memory_access_breakdown": access(1, (1 << 62) - 1)}, (1 << 62) - 1),
@@ -139,21 +128,11 @@ def test_traffic_of_the_device_s_memory(stats: dict[str, Any], size: int | None)
     assert ran("fusion", **stats).hbm_bytes == size
 
 
-def test_a_slice_s_source_stands_first_in_its_result() -> None:
-    far, near = "f32[8]{0:S(5)}", "f32[4]{0:S(1)}"
-    found = made(f"%s = (({far}), {near}, u32[]{{:S(2)}}) slice-start({far} %a, s32[] %b)")
-    assert (found.bytes, found.copy_direction, found.role) == (16, "h2d", "issue")
-    found = made(f"%s = (({near}), {far}, u32[]) slice-start({near} %a)")
-    assert (found.bytes, found.copy_direction) == (32, "d2h")
-
-
 @pytest.mark.parametrize("text", ["%c = u32[] copy-start()", "%c = (f32[4], f32[4]) slice-start(token %x)"])
 def test_a_transfer_of_unknown_ends_has_no_size(text: str) -> None:
     found = made(text)
     assert (found.bytes, found.copy_direction, found.category) == (None, None, "copy")
-
-
-def test_what_moves_no_data_beside_the_core_has_no_size_or_direction() -> None:
+    # what moves no data beside the core has neither
     found = ran("all-gather-start", hlo_category="all-gather-start")
     assert (found.bytes, found.copy_direction) == (None, None)
 
@@ -161,7 +140,7 @@ def test_what_moves_no_data_beside_the_core_has_no_size_or_direction() -> None:
 @pytest.mark.parametrize(
     ("issued", "awaited", "size"), [(3, 4, 7), (3, None, 3), (None, 4, 4), (None, None, None), (0, 0, 0)]
 )
-def test_a_transfer_s_traffic_is_that_of_its_issue_and_its_wait(
+def test_traffic_is_of_the_issue_and_the_wait(
     issued: int | None, awaited: int | None, size: int | None
 ) -> None:
     start, done = (TpuOp("x", role, hbm_bytes=n) for role, n in (("issue", issued), ("wait", awaited)))

@@ -18,6 +18,12 @@ from cclbench.formats.xplane.rows import LineEvents
 from cclbench.formats.xplane.tpu import device_rows, global_id, move_line, tpu_facts
 
 
+def on_tpu(folder, *planes, begun=True):
+    """The first TPU's trace and rows in a profile of these planes."""
+    environments = [environment()] if begun else []
+    return read(write(folder, space(*planes, *environments)), "/device:TPU:0")
+
+
 def test_work_waiting_and_containers_of_a_tpu(tmp_path):
     plane = tpu(
         0,
@@ -26,7 +32,7 @@ def test_work_waiting_and_containers_of_a_tpu(tmp_path):
         XLA_Modules=[("jit_f(7)", 0, 110, {"run_id": 1}), ("jit_f(7)", 190, 20, {"run_id": 2})],
         Framework_Ops=[("again", 0, 5, {}), ("and again", 5, 5, {})],
     )
-    trace, rows = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
+    trace, rows = on_tpu(tmp_path, plane)
     kernels = rows["device kernel"]
     assert listed(kernels) == [("fusion.1", 10, 30), ("convolution.2", 40, 50), ("attention.4", 200, 5)]
     # What the compiler was not told of a custom call stays unknown; fast memory's traffic is not HBM's.
@@ -35,23 +41,13 @@ def test_work_waiting_and_containers_of_a_tpu(tmp_path):
     assert kernels.name_categories == {0: "elementwise", 1: "gemm"}
     assert listed(rows["device annotation"]) == [("while.1", 0, 100), ("my region", 0, 300)]
     assert listed(rows["device sync"]) == [("barrier-cores", 0, 9), ("dependency-wait", 9, 1)]
-    assert [(step.name, step.start_ns - BEGIN_NS, step.number) for step in trace.device_steps] == [
-        ("jit_f(7)", 0, None),
-        ("jit_f(7)", 190, None),
-    ]
+    steps = [(step.name, step.start_ns - BEGIN_NS, step.number) for step in trace.device_steps]
+    assert steps == [("jit_f(7)", 0, None), ("jit_f(7)", 190, None)]
     assert trace.dropped == {"mark of a step or of a module's run": 2, "row derived from others": 2}
 
 
-@pytest.mark.parametrize(("megacore", "device"), [({"has_megacore": 1}, 3), ({}, 7)])
-def test_a_device_is_a_chip_or_one_of_its_cores(megacore, device):
-    """Chip 3, core 7: on a megacore chip the two cores are one device."""
-    assert global_id({"core_details": b"\x28\x03\x30\x07", **megacore}, "a profile") == device
-
-
 def test_an_op_of_a_tpu_states_where_it_comes_from_and_its_operands(tmp_path):
-    _, rows = read(
-        write(tmp_path, space(tpu(0, [("loop", 10, 30, {}), ("dot", 40, 50, {})]))), "/device:TPU:0"
-    )
+    _, rows = on_tpu(tmp_path, tpu(0, [("loop", 10, 30, {}), ("dot", 40, 50, {})]), begun=False)
     kernels = rows["device kernel"]
     assert kernels.framework_op.to_pylist() == ["fusion", "jit(f)/dot_general"]
     assert kernels.call_site.to_pylist() == [None, "train.py(31)"]
@@ -59,22 +55,30 @@ def test_an_op_of_a_tpu_states_where_it_comes_from_and_its_operands(tmp_path):
     assert kernels.dtypes.to_pylist() == ['["f32"]', '["bf16","bf16"]']
 
 
-def test_numbered_steps(tmp_path):
+def test_numbered_steps_and_lines_that_come_twice(tmp_path):
     plane = tpu(0, [("loop", 0, 9, {})], Steps=[("12", 0, 10, {}), ("13", 10, 10, {}), ("?", 20, 1, {})])
-    trace, _ = read(write(tmp_path, space(plane)), "/device:TPU:0")
+    trace, _ = on_tpu(tmp_path, plane, begun=False)
     assert [step.number for step in trace.device_steps] == [12, 13]
+    plane = tpu(0, [("loop", 10, 5, {})]).line("XLA Ops", [(OPS["dot"], 20, 5, {})], track=9)
+    plane.line("Source code", [("x", 0, 1, {})], track=10).line("news", [("x", 0, 1, {})] * 3, track=11)
+    trace, rows = on_tpu(tmp_path, plane)
+    assert listed(rows["device kernel"]) == [("fusion.1", 10, 5)]
+    assert trace.dropped == {"row derived from others": 2, "row of a line of unknown meaning": 3}
+    plane = Plane("/device:TPU:0").line("XLA Ops", [])
+    plane.message.lines[0].events.add(metadata_id=77, duration_ps=1000)
+    _, rows = on_tpu(tmp_path, plane)
+    assert listed(rows["device kernel"]) == [("unnamed 77", 0, 1)]
 
 
 @pytest.mark.parametrize("shown", [False, True])
 def test_a_transfer_lasts_from_its_issue_to_the_end_of_its_wait_and_counts_once(tmp_path, shown):
     events = [("start", 0, 1, {}), ("loop", 1, 20, {}), ("done", 21, 9, {}), ("start", 50, 1, {})]
     lines = {"Async_XLA_Ops": [("start", 0, 30, {})]} if shown else {}
-    _, rows = read(write(tmp_path, space(tpu(0, events, **lines), environment())), "/device:TPU:0")
+    _, rows = on_tpu(tmp_path, tpu(0, events, **lines))
     copies = rows["device copy"]
     assert listed(copies) == [("copy-start", 0, 30)]
-    assert copies.copy_direction.to_pylist() == ["h2d"]
-    assert copies.bytes.to_pylist() == [16]
-    assert copies.hbm_bytes.to_pylist() == [16]
+    columns = (copies.copy_direction, copies.bytes, copies.hbm_bytes)
+    assert [column.to_pylist() for column in columns] == [["h2d"], [16], [16]]
     assert listed(rows["device sync"]) == [("copy-start", 0, 1), ("copy-done", 21, 9), ("copy-start", 50, 1)]
 
 
@@ -99,11 +103,9 @@ def test_a_device_s_own_clock_goes_before_the_times_a_profile_shows(tmp_path):
         events.append(("loop", own + 5_000 + late, 1_000_000 + (700_000 if i == 49 else 0), told))
     marks = [("dependency-wait", 2_000_000 * 55 + 705_000 - 10, 10, {})]
     runs = [("jit_f(7)", 2_000_000 * 50 + 705_000, 2_000_000 * 9 + 1_000_000, {})]
-    path = write(tmp_path, space(tpu(0, events, XLA_TraceMe=marks, XLA_Modules=runs), environment()))
-    trace, rows = read(path, "/device:TPU:0")
-    assert listed(rows["device kernel"]) == [
-        ("fusion.1", 2_000_000 * i + 5_000, 1_000_000) for i in range(200)
-    ]
+    trace, rows = on_tpu(tmp_path, tpu(0, events, XLA_TraceMe=marks, XLA_Modules=runs))
+    kernels = [("fusion.1", 2_000_000 * i + 5_000, 1_000_000) for i in range(200)]
+    assert listed(rows["device kernel"]) == kernels
     assert listed(rows["device sync"]) == [("dependency-wait", 2_000_000 * 55 + 5_000 - 10, 10)]
     (run,) = trace.device_steps
     assert (run.start_ns - BEGIN_NS, run.end_ns - BEGIN_NS) == (100_005_000, 119_005_000)
@@ -111,45 +113,30 @@ def test_a_device_s_own_clock_goes_before_the_times_a_profile_shows(tmp_path):
 
 
 def test_what_a_plane_says_of_its_device():
-    assert tpu_facts(
-        {
-            "device_type_string": "TPU v6 Lite",
-            "peak_teraflops_per_second": 918.5,
-            "peak_hbm_bw_gigabytes_per_second": 1638,
-        }
-    ) == {
-        "vendor": "google",
-        "device_name": "TPU v6 Lite",
-        "peak_flops_per_s": 918.5e12,
-        "hbm_bytes_per_s": 1638e9,
-    }
+    peaks = {"peak_teraflops_per_second": 918.5, "peak_hbm_bw_gigabytes_per_second": 1638}
+    known = {"vendor": "google", "device_name": "TPU v6 Lite"}
+    known |= {"peak_flops_per_s": 918.5e12, "hbm_bytes_per_s": 1638e9}
+    assert tpu_facts({"device_type_string": "TPU v6 Lite"} | peaks) == known
     for none in (0, -1, 1e15, "918"):
-        told = tpu_facts(
-            {
-                "device_type_string": 6,
-                "peak_teraflops_per_second": none,
-                "peak_hbm_bw_gigabytes_per_second": none,
-            }
-        )
+        told = tpu_facts({"device_type_string": 6} | dict.fromkeys(peaks, none))
         assert list(told.values()) == ["google", None, None, None]
     assert tpu_facts({"peak_teraflops_per_second": 0.5})["peak_flops_per_s"] == 0.5e12
     assert tpu_facts({"peak_teraflops_per_second": 9.9e14})["peak_flops_per_s"] == 9.9e26
 
 
 @pytest.mark.parametrize(
-    ("details", "device"),
+    ("stats", "device"),
     [
-        (hlo_field(6, (1 << 31) - 1), (1 << 31) - 1),
-        (hlo_field(6, 1 << 31), None),
-        (hlo_field(6, 0), 0),
-        (hlo_field(5, 3), 0),
-        (b"", 0),
-        ("text", None),
-        (None, None),
+        # Chip 3, core 7: on a megacore chip the two cores are one device.
+        ({"core_details": b"\x28\x03\x30\x07", "has_megacore": 1}, 3),
+        *(({"core_details": b"\x28\x03\x30\x07"}, 7), ({"core_details": hlo_field(5, 3)}, 0)),
+        ({"core_details": hlo_field(6, (1 << 31) - 1)}, (1 << 31) - 1),
+        *(({"core_details": hlo_field(6, n)}, device) for n, device in ((1 << 31, None), (0, 0))),
+        *(({"core_details": b""}, 0), ({"core_details": "text"}, None), ({}, None)),
     ],
 )
-def test_global_ids_to_their_bound(details, device):
-    assert global_id({} if details is None else {"core_details": details}, "a profile") == device
+def test_global_ids_to_their_bound(stats, device):
+    assert global_id(stats, "a profile") == device
 
 
 def line(name: str, *events: tuple[int, int, int], track: int = 5) -> LineEvents:
@@ -166,11 +153,8 @@ def test_waits_keep_their_length_and_what_holds_ops_begins_and_ends_with_them():
     """The op shown from 100 to 200 ran from 110 to 150, that from 300 to 400 from 290 to 450."""
     clock = DeviceClock(*(np.array(times) for times in ((100, 300), (200, 400), (110, 290), (150, 450))))
     found = move_line(line("XLA TraceMe", (0, 100, 30), (1, 290, 5)), clock)
-    assert (spans(found), found.track, found.shown_ns.tolist()) == (
-        [(0, 110, 30), (1, 280, 5)],
-        5,
-        [100, 290],
-    )
+    assert (spans(found), found.track) == ([(0, 110, 30), (1, 280, 5)], 5)
+    assert found.shown_ns.tolist() == [100, 290]
     # The second would end before it begins.
     found = move_line(line("XLA Modules", (0, 100, 300), (1, 100, 90)), clock)
     assert spans(found) == [(0, 110, 340), (1, 110, 30)]
@@ -183,10 +167,8 @@ def batches(lines: list[LineEvents], ops: list[TpuOp]) -> tuple[Trace, dict[str,
     found = {}
     for rows in device_rows(trace, {one.name: one for one in lines}, ops, 3):
         names = list(rows.names)
-        assert rows.device.to_pylist() == [3] * len(rows)
-        found[rows.kind] = [
-            (names[c], s, d) for c, s, d in zip(rows.codes, rows.start_ns, rows.dur_ns, strict=True)
-        ]
+        columns = zip(rows.codes, rows.start_ns, rows.dur_ns, strict=True)
+        found[rows.kind] = [(names[c], s, d) for c, s, d in columns]
     return trace, found
 
 
@@ -203,15 +185,11 @@ def test_each_issue_is_met_by_the_first_wait_before_the_next_issue():
     assert "kernel" not in rows
 
 
-def test_an_issue_of_another_program_is_not_met():
-    core = line("XLA Ops", (0, 10, 1), (3, 20, 4))
-    _, rows = batches([core], [*pair(1), *pair(2)])
+def test_what_no_pair_shows_counts_as_its_rows_beside_the_core():
+    """Of three rows the first begins as an issue that was met, the second as one that was not."""
+    _, rows = batches([line("XLA Ops", (0, 10, 1), (3, 20, 4))], [*pair(1), *pair(2)])  # of another program
     assert "copy" not in rows
     assert len(rows["sync"]) == 2
-
-
-def test_rows_beside_the_core_count_where_no_pair_shows_them():
-    """Of three rows the first begins as an issue that was met, the second as one that was not."""
     core = line("XLA Ops", (0, 10, 1), (1, 20, 4), (0, 30, 1))
     beside = line("Async XLA Ops", (0, 10, 99), (0, 30, 7), (0, 60, 8))
     _, rows = batches([core, beside], pair())
@@ -222,25 +200,20 @@ def test_a_transfer_takes_the_core_the_time_of_its_issue_and_its_wait():
     """The third is issued for 1 ns and not awaited in the capture; the fourth is issued before it."""
     core = line("XLA Ops", (0, 10, 1), (1, 20, 4), (0, 28, 2), (1, 50, 9), (0, 60, 1))
     beside = line("Async XLA Ops", (0, 60, 7), (0, 80, 8))
-    (copies,) = [
-        rows
-        for rows in device_rows(Trace(iter(())), {one.name: one for one in (core, beside)}, pair(), 3)
-        if rows.kind == "copy"
-    ]
+    lines = {one.name: one for one in (core, beside)}
+    (copies,) = [rows for rows in device_rows(Trace(iter(())), lines, pair(), 3) if rows.kind == "copy"]
     assert copies.dur_ns.tolist() == [14, 31, 7, 8]
     assert copies.awaited_ns.to_pylist() == [5, 11, 1, 0]
 
 
 def test_ops_state_their_program_by_the_runs_of_modules():
     """An op may state its program's id as a signed integer, here −1; the capture has no run of 9."""
-    ops = [
-        *(TpuOp(name, "work", number) for name, number in (("a", 7), ("b", -1), ("c", 9), ("d", None))),
-        *(TpuOp(name, "work") for name in ("jit_f(7)", f"jit_g({(1 << 64) - 1})")),
-    ]
+    stated = (("a", 7), ("b", -1), ("c", 9), ("d", None))
+    ops = [TpuOp(name, "work", number) for name, number in stated]
+    ops += [TpuOp(name, "work") for name in ("jit_f(7)", f"jit_g({(1 << 64) - 1})")]
     core = line("XLA Ops", (0, 0, 5), (1, 5, 5), (2, 10, 5), (3, 15, 5))
-    (rows,) = device_rows(
-        Trace(iter(())), {"XLA Ops": core, "XLA Modules": line("XLA Modules", (4, 0, 5), (5, 5, 5))}, ops, 3
-    )
+    lines = {"XLA Ops": core, "XLA Modules": line("XLA Modules", (4, 0, 5), (5, 5, 5))}
+    (rows,) = device_rows(Trace(iter(())), lines, ops, 3)
     assert rows.program.to_pylist() == ["jit_f", "jit_g", None, None]
 
 
@@ -256,16 +229,12 @@ def test_the_core_waits_for_what_the_host_feeds_it_and_takes():
     assert rows == {"sync": [("infeed", 0, 5), ("infeed", 5, 6), ("outfeed", 11, 1)]}
 
 
-def test_work_beside_the_core_is_what_its_op_is():
+def test_work_beside_the_core_and_payloads_of_each_run():
     ops = [TpuOp("gather", "work", 1, "communication"), TpuOp("copy", "work", 1, "copy")]
     _, rows = batches([line("Async XLA Ops", (0, 10, 5), (1, 20, 6))], ops)
     assert rows == {"kernel": [("gather", 10, 5)], "copy": [("copy", 20, 6)]}
-
-
-def test_what_is_told_of_a_collective_is_told_of_each_of_its_runs():
     ops = [TpuOp("add", "work"), TpuOp("psum", "work", payload=Payload(source="kernel"))]
-    core = line("XLA Ops", (1, 0, 5), (0, 5, 5), (1, 20, 5))
-    trace, rows = batches([core], ops)
+    trace, rows = batches([line("XLA Ops", (1, 0, 5), (0, 5, 5), (1, 20, 5))], ops)
     assert [name for name, _, _ in rows["kernel"]] == ["psum", "add", "psum"]
     assert list(trace.told.row) == [0, 2]
 
@@ -282,42 +251,27 @@ def test_a_container_holds_what_begins_before_it_ends():
 @pytest.mark.parametrize(("late_ps", "noted"), [(2_000_000_000, False), (2_000_002_000, True)])
 def test_the_profile_s_errors_are_told_from_a_millisecond_on(tmp_path, late_ps, noted):
     """Of two ops the clocks' distance is taken to be the mean, from which both are as far."""
-    plane = tpu(
-        0, [(key, 0, 5, {"device_offset_ps": 1, "device_duration_ps": 5000}) for key in ("loop", "dot")]
-    )
+    told = {"device_offset_ps": 1, "device_duration_ps": 5000}
+    plane = tpu(0, [(key, 0, 5, told) for key in ("loop", "dot")])
     first, second = plane.message.lines[0].events
     first.offset_ps, second.offset_ps = 1, 50_000_000_001 + late_ps
     second.stats[0].int64_value = 50_000_000_001
-    trace, _ = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
+    trace, _ = on_tpu(tmp_path, plane)
     said = "times of ops are from the device's own clock: times in the profile are off by up to 1.00 ms"
     assert trace.notes == ([said] if noted else [])
 
 
-@pytest.mark.parametrize("told", [{}, {"device_offset_ps": 9000}, {"device_duration_ps": 9000}])
-def test_times_are_as_shown_where_an_op_does_not_tell_its_own(tmp_path, told):
-    own = {"device_offset_ps": 700_000, "device_duration_ps": 2000}
-    plane = tpu(0, [("loop", 10, 5, own), ("dot", 20, 5, told)])
-    _, rows = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
-    assert listed(rows["device kernel"]) == [("fusion.1", 10, 5), ("convolution.2", 20, 5)]
-
-
-@pytest.mark.parametrize(("offset_ps", "own"), [((1 << 61) - 1, True), (1 << 61, False)])
-def test_a_time_of_the_device_s_own_to_its_bound(tmp_path, offset_ps, own):
-    told = {"device_offset_ps": offset_ps, "device_duration_ps": 2000}
-    _, rows = read(write(tmp_path, space(tpu(0, [("loop", 10, 5, told)]), environment())), "/device:TPU:0")
-    assert listed(rows["device kernel"]) == [("fusion.1", 10, 2 if own else 5)]
-
-
-def test_a_line_that_comes_twice_is_read_once(tmp_path):
-    plane = tpu(0, [("loop", 10, 5, {})]).line("XLA Ops", [(OPS["dot"], 20, 5, {})], track=9)
-    plane.line("Source code", [("x", 0, 1, {})], track=10).line("news", [("x", 0, 1, {})] * 3, track=11)
-    trace, rows = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
-    assert listed(rows["device kernel"]) == [("fusion.1", 10, 5)]
-    assert trace.dropped == {"row derived from others": 2, "row of a line of unknown meaning": 3}
-
-
-def test_an_op_without_metadata_is_named_by_its_number(tmp_path):
-    plane = Plane("/device:TPU:0").line("XLA Ops", [])
-    plane.message.lines[0].events.add(metadata_id=77, duration_ps=1000)
-    _, rows = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
-    assert listed(rows["device kernel"]) == [("unnamed 77", 0, 1)]
+@pytest.mark.parametrize(
+    ("told", "own"),
+    [
+        *(({}, False), ({"device_offset_ps": 9000}, False), ({"device_duration_ps": 9000}, False)),
+        ({"device_offset_ps": (1 << 61) - 1, "device_duration_ps": 2000}, True),
+        ({"device_offset_ps": 1 << 61, "device_duration_ps": 2000}, False),
+    ],
+)
+def test_times_are_as_shown_where_an_op_does_not_tell_its_own(tmp_path, told, own):
+    """To the bound of what is believed."""
+    other = [("dot", 20, 5, {"device_offset_ps": 700_000, "device_duration_ps": 2000})] * (not own)
+    _, rows = on_tpu(tmp_path, tpu(0, [("loop", 10, 5, told), *other]))
+    shown = [("convolution.2", 20, 5)] * len(other)
+    assert listed(rows["device kernel"]) == [("fusion.1", 10, 2 if own else 5), *shown]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,13 @@ import pytest
 
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
-Rows = Callable[[Path], list[dict[str, Any]]]
+from .conftest import Measure, Rows
+
+BOTH = {("dp", "all_gather"): 36, ("dp", "reduce_scatter"): 24, ("tp", "all_gather"): 72}
 COUNTS = {
     "tiny-llama-ddp4-gloo-cpu": {("0,1,2,3", "all_reduce"): 48},
     "tiny-llama-fsdp4-gloo-cpu": {("0,1,2,3", "all_gather"): 36, ("0,1,2,3", "reduce_scatter"): 24},
-    "tiny-llama-fsdp2-tp2-gloo-cpu": {
-        ("dp", "all_gather"): 36,
-        ("dp", "reduce_scatter"): 24,
-        ("tp", "all_gather"): 72,
-        ("tp", "reduce_scatter"): 72,
-        ("tp", "all_reduce"): 72,
-    },
+    "tiny-llama-fsdp2-tp2-gloo-cpu": BOTH | {("tp", kind): 72 for kind in ("reduce_scatter", "all_reduce")},
     "tiny-llama-operators-ddp2-gloo-cpu": {("default_pg", "all_reduce"): 6},
     "tiny-llama-profile-ddp2-gloo-cpu": {("default_pg", "all_reduce"): 10},
 }
@@ -138,29 +132,24 @@ def test_times_are_those_of_a_sweep_over_the_rows(
 def test_collectives_are_those_annotated_the_same_on_all_ranks(
     data_point: tuple[str, Run], repository: Path, complete_rows: Rows
 ) -> None:
+    """And every row of gloo is one."""
     name, run = data_point
     calls = run.collectives().to_pandas()
     assert calls["group"].notna().all()
     members = {group["group"]: group["ranks"] for group in run.groups().to_pylist()}
     for rank, file in files(run, repository).items():
         own = calls[calls["rank"] == rank]
+        rows = complete_rows(file)
         dimension = {"0,1,2,3": "0,1,2,3"}
         annotated = []
-        for row in complete_rows(file):
+        for row in rows:
             if not row["name"].startswith("cclbench::collective "):
                 continue
             words, _, description = row["name"].partition(" desc=")
             said = dict(word.split("=") for word in words.split()[1:])
             dimension.setdefault(said["ranks"], description.removeprefix("mesh_"))
-            annotated.append(
-                (
-                    said["ranks"],
-                    int(said["seq"]),
-                    said["kind"],
-                    int(said["in_bytes"]),
-                    int(said["out_bytes"]),
-                )
-            )
+            sizes = (int(said["in_bytes"]), int(said["out_bytes"]))
+            annotated.append((said["ranks"], int(said["seq"]), said["kind"], *sizes))
         columns = (
             [",".join(map(str, members[group])) for group in own["group"]],
             *(own[column] for column in ("seq", "kind", "in_bytes", "out_bytes")),
@@ -168,17 +157,7 @@ def test_collectives_are_those_annotated_the_same_on_all_ranks(
         assert sorted(zip(*columns, strict=True)) == sorted(annotated)
         counted = Counter((dimension[ranks], kind) for ranks, _, kind, *_ in annotated)
         assert counted == COUNTS[name], rank
-
-
-def test_every_gloo_row_is_one_collective(
-    data_point: tuple[str, Run], repository: Path, complete_rows: Rows
-) -> None:
-    name, run = data_point
-    calls = run.collectives().to_pandas()
-    for rank, file in files(run, repository).items():
-        gloo = [row for row in complete_rows(file) if row["name"].startswith("gloo:")]
-        own = calls[calls["rank"] == rank]
-        lengths = sorted(int(row["dur"] * 1000) for row in gloo)
+        lengths = sorted(int(row["dur"] * 1000) for row in rows if row["name"].startswith("gloo:"))
         assert len(lengths) >= sum(COUNTS[name].values())
         assert sorted(own["end_ns"] - own["start_ns"]) == lengths
 

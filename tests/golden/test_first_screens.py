@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from cclbench.present.headline import first_findings
 from cclbench.present.terminal.run import first_screen
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
 
 FIRST = {
     "kineto/cpu_only": ["exposed_communication"],
@@ -28,10 +27,10 @@ FIRST = {
     "kineto/h100_qwen": ["unfused_norm", "unfused_rotary", "low_attention_efficiency"],
     "kineto/nccl_meta_a100": ["host_bound"],
     "kineto/resnet50_2021/resnet50_num_workers_0_2d19c6_worker0.pt.trace.json.gz": [
-        *("short_kernels", "data_loading", "tensor_cores"),
+        *("short_kernels", "data_loading", "tensor_cores")
     ],
     "kineto/resnet50_2021/resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz": [
-        *("tensor_cores", "short_kernels"),
+        *("tensor_cores", "short_kernels")
     ],
     "kineto/resnet_mi300x": ["exposed_communication", "below_roofline", "exposed_copies"],
     "kineto/sampled_2of128": ["host_bound", "device_stalls"],
@@ -90,11 +89,8 @@ def test_a_step_that_is_not_known_is_no_healthy_one(test_data: Path, measure: Me
 
 def test_in_one_step_of_dlrm_no_rank_is_accused(test_data: Path, measure: Measure) -> None:
     """Rank 7 is the latest in the one window there is."""
-    (uneven,) = [
-        one
-        for one in screen_and_findings(measure(test_data / "kineto/dlrm_8xv100"))[1]
-        if one.name == "uneven_ranks"
-    ]
+    _, found = screen_and_findings(measure(test_data / "kineto/dlrm_8xv100"))
+    (uneven,) = [one for one in found if one.name == "uneven_ranks"]
     assert uneven.ranks == []
     assert "no rank stands out: rank 7 is late by 6.47 ms a step" in uneven.claim
     assert "one step does not show whether it is late again" in uneven.claim

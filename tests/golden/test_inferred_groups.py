@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ import cclbench
 from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 CAVEAT = "process groups are inferred (R1): all 8 ranks run one sequence of 8 collectives in step"
 
 
@@ -34,7 +34,7 @@ def inferred(kineto: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return cclbench.run(folder, store=folder.parent / "store")
 
 
-def test_groups_are_those_that_execution_traces_state(stated: Run, inferred: Run) -> None:
+def test_groups_and_figures_are_those_with_execution_traces(stated: Run, inferred: Run) -> None:
     matching = inferred.manifest["matching"]
     assert (matching["matched"], matching["rows"], matching["complete"]) == (64, 64, 8)
     assert matching["unmatched"] == {}
@@ -44,15 +44,13 @@ def test_groups_are_those_that_execution_traces_state(stated: Run, inferred: Run
     assert own.to_dict("records") == true.to_dict("records")
     assert inferred.manifest["clocks"] == stated.manifest["clocks"]
     (group,) = inferred.groups().to_pylist()
-    assert group == {
-        "group": "0-7",
-        "ranks": [*range(8)],
-        "size": 8,
-        "descriptions": [],
-        "source": "inferred",
-    }
+    known = {"group": "0-7", "ranks": [*range(8)], "size": 8, "descriptions": [], "source": "inferred"}
+    assert group == known
     assert [one["source"] for one in stated.groups().to_pylist()] == ["stated"]
     assert stated.manifest["inference"] is None
+    found = numbers(inferred)
+    assert found == numbers(stated)
+    assert found["comm.wait", None, None, None, None, None, None] is not None
 
 
 def numbers(run: Run) -> dict[tuple[Any, ...], float | None]:
@@ -61,12 +59,6 @@ def numbers(run: Run) -> dict[tuple[Any, ...], float | None]:
     return {
         tuple(row[key] for key in keys): row["value"] for row in run.rows if row["metric"].startswith(topics)
     }
-
-
-def test_figures_are_those_with_execution_traces(stated: Run, inferred: Run) -> None:
-    found = numbers(inferred)
-    assert found == numbers(stated)
-    assert found["comm.wait", None, None, None, None, None, None] is not None
 
 
 def test_every_number_that_rests_on_the_group_says_so(stated: Run, inferred: Run) -> None:

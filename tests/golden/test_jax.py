@@ -8,7 +8,7 @@ comes later.  A step of a device lasts from the first op of its run to the first
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,8 @@ from cclbench.formats.xplane.space import XSpace
 from cclbench.operator_table import operator_costs_by
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 ID = "tiny-jax-dp2-tp4-cpu"
 DEVICES, STEPS = range(8), range(2, 14)
 HIDDEN, VOCABULARY, LAYERS, BATCH, SEQUENCE, DP, TP = 128, 1024, 1, 4, 128, 2, 4
@@ -67,9 +68,8 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 def planes(path: Path) -> dict[str, bytes]:
     """The planes of a profile by name."""
-    return {
-        dict(fields(plane))[2].decode(): plane for number, plane in fields(path.read_bytes()) if number == 1
-    }
+    found = [plane for number, plane in fields(path.read_bytes()) if number == 1]
+    return {dict(fields(plane))[2].decode(): plane for plane in found}
 
 
 def named(plane: bytes, field: int) -> dict[int, str]:

@@ -2,7 +2,9 @@
 """FLOPs of 35 kinds of JAX's GPU work on an H100, from the sizes in scripts/workloads/jax_operators.py.
 
 A convolution counts the positions of its kernel that are not padding: of 56 positions with 3 each and one of
-padding at both ends 166 = 3·56 − 2.
+padding at both ends 166 = 3·56 − 2.  Factorisations and solutions ran on a CPU: of m by n and the
+smaller k LU of a tall matrix m·k² − k³/3, R of QR 2·m·k² − 2·k³/3 (of a wide one 2·n·k² − 2·k³/3), Q of it
+4·m·n·k − 2·(m + n)·k² + 4·k³/3; a triangle n an element.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 import cclbench
+import cclbench.operator_table
 
 PAIRS = 4 * 16 * 2048 * 2049 // 2
 """Pairs of queries and keys with key ≤ query, over batch and heads."""
@@ -112,22 +115,17 @@ def test_flops_and_bytes_are_those_of_the_programs_sizes(works) -> None:
 
 def test_kernels_of_one_execution_are_one_call(works, run) -> None:
     """Twelve of a grouped convolution in four streams; three and a copy of a sort, annotated apart."""
-    assert works["conv2d_grouped", "conv_general_dilated"]["calls"] == 1
-    assert works["sort", "sort"]["calls"] == 1
-    assert works["triangular_solve", "triangular_solve"]["calls"] == 2  # it transposes the result in a fusion
-    assert works["scan_matmul", "dot_general"]["calls"] == 16
+    convolution, product = "conv_general_dilated", "dot_general"
+    calls = {("conv2d_grouped", convolution): 1, ("sort", "sort"): 1, ("scan_matmul", product): 16}
+    calls |= {("triangular_solve", "triangular_solve"): 2}  # it transposes the result in a fusion
+    assert {key: works[key]["calls"] for key in calls} == calls
     table = run.operators().to_pandas()
-    assert sorted(table[table["name"] == "conv_general_dilated"]["kernels"])[-3:] == [2, 5, 12]
+    assert sorted(table[table["name"] == convolution]["kernels"])[-3:] == [2, 5, 12]
     assert table["kernels"].sum() == 171 + 4 * 3  # events of five streams
-
-
-def test_precision_is_that_of_the_kernels(works) -> None:
-    said = {kind: works[kind, "dot_general"]["precisions"] for kind, name in FLOPS if name == "dot_general"}
-    assert said["matmul_f32"] == ["tf32"]
-    assert said["matmul_f32_highest"] == ["fp32"]
-    assert said["matmul_int8"] == ["int8"]
-    assert said["matmul_fp8"] == ["fp8"]
-    assert works["conv2d_f32", "conv_general_dilated"]["precisions"] == ["tf32"]
+    precisions = {("matmul_f32", product): "tf32", ("matmul_f32_highest", product): "fp32"}
+    precisions |= {("matmul_int8", product): "int8", ("matmul_fp8", product): "fp8"}
+    precisions |= {("conv2d_f32", convolution): "tf32"}
+    assert {key: works[key]["precisions"] for key in precisions} == {k: [p] for k, p in precisions.items()}
 
 
 def test_all_work_has_a_cost(run: cclbench.Run) -> None:
@@ -161,3 +159,32 @@ def test_xprof_installed_agrees(profile, tmp_path) -> None:
     ours = {kind: flops // (2 if kind == "conv2d_grad" else 1) for (kind, _), flops in compared.items()}
     del ours["scan_matmul"], ours["gemv"]  # the latter has no path in the program
     assert {kind: theirs[kind] for kind in ours} == pytest.approx(ours, rel=0.01)
+
+
+ALGEBRA = "linear algebra"
+ALGEBRA_OPERATORS = ("lu", "geqrf", "householder_product", "triangular_solve", "eigh", "svd")
+ALGEBRA_FLOPS = {
+    "lu(fp32[3,96,64])": 3 * 96 * 64**2 - 64**3,
+    "geqrf(fp32[160,48])": 2 * 160 * 48**2 - 2 * 48**3 // 3,
+    "householder_product(fp32[160,48], fp32[48])": 4 * 160 * 48**2 - 2 * 208 * 48**2 + 4 * 48**3 // 3,
+    "geqrf(fp32[2,48,80])": 2 * (2 * 80 * 48**2 - 2 * 48**3 // 3),
+    "householder_product(fp32[2,48,48], fp32[2,48])": 2 * 4 * 48**3 // 3,
+    "lu(fp32[64,64])": 2 * 64**3 // 3,
+    # two triangles, each of 64 rows
+    "triangular_solve(fp32[64,64], fp32[64,8])": 2 * 64 * 64 * 8,
+    "triangular_solve(fp32[64,64], fp32[24,64])": 64 * 24 * 64,
+}
+
+
+def test_flops_are_those_of_the_programs_sizes(repository: Path, tmp_path: Path) -> None:
+    packed = repository / "tests/golden/jax_linear_algebra_cpu.xplane.pb.gz"
+    profile = tmp_path / "linear_algebra.xplane.pb"
+    profile.write_bytes(gzip.decompress(packed.read_bytes()))
+    run = cclbench.ingest(profile, store=tmp_path / "runs")
+    table = cclbench.operator_table.operator_costs(run, "shape", window="trace")
+    rows = {row.key: row for row in table.rows if row.operator in ALGEBRA_OPERATORS and row.family == ALGEBRA}
+    assert {key: row.flops for key, row in rows.items() if row.flops is not None} == ALGEBRA_FLOPS
+    assert rows["lu(fp32[64,64])"].precision == "fp32"
+    assert {row.why_not for row in table.rows if row.why_not} == {
+        f"the number of iterations of {name} depends on the values of its matrix" for name in ("eigh", "svd")
+    }

@@ -18,7 +18,6 @@ Where both count alike, as here, and times are whole µs, the figures are the sa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,10 +27,9 @@ import pytest
 
 from cclbench.classify import base_name
 from cclbench.kernel_sequences import frequent_sequences
-from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
-Rows = Callable[[Path], list[dict[str, Any]]]
+from .conftest import Measure, Rows
+
 NS = 1e-9
 CAPTURES = {"ddp_a100": "control.json.gz", "nccl_meta_a100": "nccl_data.json.gz"}
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -105,18 +103,29 @@ def queue(launched: list[Launched], *, until: str) -> tuple[list[tuple[int, int]
     return lengths, len(changes)
 
 
-def test_calls_and_delays(launched: list[Launched], figures: dict[Any, Any]) -> None:
+def statistics(of: list[int]) -> dict[str, float]:
+    """In seconds, by the name of the statistic."""
+    found = {"mean": sum(of) / len(of), "p50": np.median(of), "p95": np.percentile(of, 95), "max": max(of)}
+    return {name: float(ns) * NS for name, ns in found.items()}
+
+
+def test_calls_delays_and_kernel_times(launched: list[Launched], figures: dict[Any, Any]) -> None:
+    """The main row is a mean, of kernels' times the median."""
     kernels = [one for one in launched if one.kind == "kernel"]
-    calls = [one.call_end - one.call_begin for one in kernels]
     delays = [one.begin - one.call_begin for one in kernels]
     after = [one.begin - one.call_end for one in kernels]
     assert min(delays) >= 0 > min(after)
-    for metric, of in (("launch.call_time", calls), ("launch.delay", delays)):
-        assert figures[metric, None, None] == pytest.approx(sum(of) / len(of) * NS)
-        assert figures[metric, None, "p50"] == pytest.approx(np.median(of) * NS)
-        assert figures[metric, None, "p95"] == pytest.approx(np.percentile(of, 95) * NS)
-        assert figures[metric, None, "max"] == pytest.approx(max(of) * NS)
-    assert figures["launch.delay", None, "after_call"] == pytest.approx(sum(after) / len(after) * NS)
+    for metric, main, of in (
+        ("launch.call_time", "mean", [one.call_end - one.call_begin for one in kernels]),
+        ("launch.delay", "mean", delays),
+        ("compute.kernel_time", "p50", [one.end - one.begin for one in kernels]),
+    ):
+        wanted = statistics(of)
+        for stat in (None, *(("p50",) if main == "mean" else ()), "p95", "max"):
+            assert figures[metric, None, stat] == pytest.approx(wanted[stat or main]), (metric, stat)
+    assert figures["launch.delay", None, "after_call"] == pytest.approx(statistics(after)["mean"])
+    nccl = [one.end - one.begin for one in launched if one.name.startswith("nccl")]
+    assert figures["compute.kernel_time", "communication", None] == pytest.approx(np.median(nccl) * NS)
 
 
 def test_short_kernels_and_the_compute_in_them(launched: list[Launched], figures: dict[Any, Any]) -> None:
@@ -158,15 +167,6 @@ def test_the_queue_of_each_stream(launched: list[Launched], figures: dict[Any, A
         empty = 1 - busy / (last - first)
         expected = {None: area / (last - first), "max": most, "empty": empty, "blocked": 0}
         assert own == pytest.approx(expected), stream
-
-
-def test_kernel_times(launched: list[Launched], figures: dict[Any, Any]) -> None:
-    durations = [one.end - one.begin for one in launched if one.kind == "kernel"]
-    assert figures["compute.kernel_time", None, None] == pytest.approx(np.median(durations) * NS)
-    assert figures["compute.kernel_time", None, "p95"] == pytest.approx(np.percentile(durations, 95) * NS)
-    assert figures["compute.kernel_time", None, "max"] == pytest.approx(max(durations) * NS)
-    nccl = [one.end - one.begin for one in launched if one.name.startswith("nccl")]
-    assert figures["compute.kernel_time", "communication", None] == pytest.approx(np.median(nccl) * NS)
 
 
 def test_these_loops_give_the_queue_of_hta_where_they_count_as_it_does(

@@ -20,10 +20,8 @@ KINDS = {
     "AllGather": ("all_gather", 8),
     "ReduceScatter": ("reduce_scatter", 8),
     "AllReduce": ("all_reduce", 1),
-    "Broadcast": ("broadcast", 1),
-    "Send": ("send", 1),
-    "Recv": ("recv", 1),
 }
+KINDS |= {name: (name.lower(), 1) for name in ("Broadcast", "Send", "Recv")}
 
 
 @pytest.fixture(scope="module")

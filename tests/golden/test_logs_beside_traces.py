@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -17,9 +16,9 @@ import pytest
 from helpers.nccl_job import Process
 
 import cclbench
-from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 DATATYPES = {"float": (7, 4), "int": (2, 4), "long int": (4, 8)}
 """Of NCCL's enumeration the number, and bytes of an element."""
 
@@ -44,8 +43,7 @@ def log_of(rank: int, calls: pd.DataFrame, steps: int = 3, *, larger: int = 0) -
 @pytest.fixture
 def traced(test_data: Path, measure: Measure, tmp_path: Path) -> tuple[Path, pd.DataFrame]:
     """The traces without their execution traces, and what these say of the collectives."""
-    source = test_data / "kineto" / "dlrm_8xv100"
-    folder = tmp_path / "dlrm"
+    source, folder = test_data / "kineto" / "dlrm_8xv100", tmp_path / "dlrm"
     folder.mkdir()
     for file in source.glob("*.gz"):
         shutil.copyfile(file, folder / file.name)
@@ -86,18 +84,12 @@ def test_a_log_of_other_sizes_is_not_used(traced: tuple[Path, pd.DataFrame], tmp
 def test_flight_recorder_dumps_tell_the_same(traced: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
     """There an all-to-all is one call."""
     folder, known = traced
+    call = {"process_group": ["0", "default_pg"], "state": "completed"}
+    groups = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(8)))}}
     for rank, calls in known.groupby("rank"):
-        entries = [
-            {
-                "profiling_name": f"nccl:{row.kind}",
-                "process_group": ["0", "default_pg"],
-                "collective_seq_id": number,
-                "state": "completed",
-            }
-            for number, row in enumerate([*calls.sort_values("start_ns").itertuples()] * 2)
-        ]
-        groups = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(8)))}}
-        dump = {"version": "2.10", "rank": rank, "pg_config": groups, "entries": entries}
+        twice = enumerate([*calls.sort_values("start_ns").itertuples()] * 2)
+        own = [{"profiling_name": f"nccl:{row.kind}", "collective_seq_id": n} for n, row in twice]
+        dump = {"version": "2.10", "rank": rank, "pg_config": groups, "entries": [call | one for one in own]}
         (folder / f"nccl_trace_rank_{rank}.json").write_text(json.dumps(dump))
     run = cclbench.ingest(folder, store=tmp_path / "store", inference=False)
     found = run.collectives().to_pandas()

@@ -166,15 +166,8 @@ def test_categories_are_pytorchs(measure, repository: Path, tmp_path: Path) -> N
     assert (held["parameters"], held["optimizer states"]) == (stated["parameter"], stated["state"])
 
 
-TORCHS = (
-    "parameters",
-    "optimizer states",
-    "inputs",
-    "temporary",
-    "activations",
-    "gradients",
-    "autograd detail",
-)
+NAMES = "parameters, optimizer states, inputs, temporary, activations, gradients, autograd detail"
+TORCHS = NAMES.split(", ")
 
 
 def test_the_split_of_a_trace_is_pytorchs(measure, repository: Path) -> None:

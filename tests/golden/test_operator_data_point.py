@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cclbench.operator_table import operator_costs
 from cclbench.record.run import Run
+
+from .conftest import Measure
 
 ID = "tiny-llama-operators-ddp2-gloo-cpu"
 STEPS = (3, 4, 5)
@@ -27,7 +28,7 @@ COUNTED_BY_TORCH = 7_012_876_288
 
 
 @pytest.fixture(scope="module")
-def run(repository: Path, measure: Callable[..., Run]) -> Run:
+def run(repository: Path, measure: Measure) -> Run:
     """The data point, through its card."""
     return measure(repository / "workload_cards" / f"{ID}.yaml")
 
@@ -42,11 +43,14 @@ def test_matrix_products_have_the_flops_that_torch_counts(run: Run, rank: int, s
 
 
 def test_causal_attention_counts_the_pairs_that_the_mask_leaves(run: Run) -> None:
+    """Calls name the workload's own line."""
     rows = {row.key: row for row in operator_costs(run, ranks=[0], steps=(3, 4)).rows}
     pairs = 4 * 8 * (128 * 129 // 2)
     name = "aten::_scaled_dot_product_flash_attention_for_cpu"
     assert rows[name].flops == 3 * 2 * pairs * (32 + 32)
     assert rows[f"{name}_backward"].flops == 2 * 2 * pairs * (3 * 32 + 2 * 32)
+    found = run.sql("SELECT DISTINCT call_site FROM operators WHERE step IS NOT NULL").to_pylist()
+    assert {f"tiny_llama.py({line}): forward" for line in (94, 107)} <= {row["call_site"] for row in found}
 
 
 def test_the_first_layer_is_computed_again(run: Run) -> None:
@@ -76,12 +80,6 @@ def test_each_product_has_its_module(run: Run) -> None:
         for number in numbers
     }
     assert {row["module"]: row["n"] for row in counted} == {**linear, f"{model}/Linear_10": 3}
-
-
-def test_calls_name_the_workloads_own_line(run: Run) -> None:
-    rows = run.sql("SELECT DISTINCT call_site FROM operators WHERE step IS NOT NULL").to_pylist()
-    sites = {row["call_site"] for row in rows}
-    assert {"tiny_llama.py(94): forward", "tiny_llama.py(107): forward"} <= sites
 
 
 def test_the_peak_is_the_profilers_own(run: Run, repository: Path) -> None:

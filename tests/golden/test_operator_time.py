@@ -7,13 +7,15 @@ import ast
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cclbench
+
+from .conftest import Measure
 
 Key = tuple[str, str]
 
@@ -51,8 +53,6 @@ def theirs(path: Path) -> Iterator[tuple[Key, float]]:
 
 # Rows of operators that the other tool makes up, or names after a part of what it replaced.
 OTHER_NAMES = ("pseudo_op::", "(Synthetic Op)", "SortTokens", "TopK")
-
-
 MISSED = {"sglang_decode_mi300x": {("aten::copy_", "[[32],[32],[]]")}}
 """Of five calls it lists four: one that converts `int` to `long`, within `aten::_to_copy`, is gone."""
 
@@ -85,21 +85,17 @@ def test_kernel_time_under_every_operator(
     assert set(different) == MISSED.get(name, set())
 
 
-@pytest.mark.parametrize(
-    "name", ["ddp_a100", "nccl_meta_a100", "resnet_mi300x", "sampled_2of128", "dlrm_8xv100"]
-)
-def test_phases_sum_to_busy_time(kineto: Path, measure: Callable[..., cclbench.Run], name: str) -> None:
+PHASED = ["ddp_a100", "nccl_meta_a100", "resnet_mi300x", "sampled_2of128", "dlrm_8xv100"]
+
+
+@pytest.mark.parametrize("name", PHASED)
+def test_phases_sum_to_busy_time(kineto: Path, measure: Measure, name: str) -> None:
     """Exactly: parts of each step, in ns, of every rank."""
     run = measure(kineto / name)
-    of_ranks = [
-        row for row in run.rows if row["rank"] is not None and row["step"] is None and row["stat"] is None
-    ]
+    rows = [row for row in run.rows if row["step"] is row["stat"] is None]
     for rank in run.ranks:
-        own = [row for row in of_ranks if row["rank"] == rank]
-        value = {(row["metric"], row["category"]): row["value"] for row in own}
-        phases = [amount for (metric, phase), amount in value.items() if metric == "time.phase" and phase]
+        value = {(row["metric"], row["category"]): row["value"] for row in rows if row["rank"] == rank}
+        phases = {of: amount for (metric, of), amount in value.items() if metric == "time.phase" and of}
         busy = value["time.step", None] - value["time.idle", None]
-        assert sum(phases) == pytest.approx(busy, rel=1e-12)
-        assert {"forward", "backward", "optimizer"} <= {
-            phase for metric, phase in value if metric == "time.phase"
-        }
+        assert sum(phases.values()) == pytest.approx(busy, rel=1e-12)
+        assert {"forward", "backward", "optimizer"} <= phases.keys()

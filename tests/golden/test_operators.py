@@ -58,23 +58,13 @@ def test_the_operator_around_the_launch_is_the_one_that_the_trace_states(
 
 def smallest_around(events: list[dict[str, Any]], kernel: dict[str, Any]) -> str | None:
     """Input Dims of the shortest operator around a kernel's launch, found by looking at all of them."""
-    launch = next(
-        (
-            e
-            for e in events
-            if e.get("cat") == "cuda_runtime" and e["args"]["correlation"] == kernel["args"]["correlation"]
-        ),
-        None,
-    )
+    link = kernel["args"]["correlation"]
+    calls = (e for e in events if e.get("cat") == "cuda_runtime" and e["args"]["correlation"] == link)
+    launch = next(calls, None)
     if launch is None:
         return None
-    around = [
-        e
-        for e in events
-        if e.get("cat") == "cpu_op"
-        and e["tid"] == launch["tid"]
-        and e["ts"] <= launch["ts"] < e["ts"] + e["dur"]
-    ]
+    on_thread = (e for e in events if e.get("cat") == "cpu_op" and e["tid"] == launch["tid"])
+    around = [e for e in on_thread if e["ts"] <= launch["ts"] < e["ts"] + e["dur"]]
     # Of equally long ones the one that was entered last.
     inner = min(around, key=lambda e: (e["dur"], -e["args"]["External id"]), default=None)
     return inner and json.dumps(inner["args"].get("Input Dims"), separators=(",", ":"))
@@ -92,19 +82,15 @@ def test_shapes_of_kernels_in_traces_that_repeat_the_correlation(
 ) -> None:
     path = test_data / "kineto" / trace
     run = cclbench.ingest(path, store=evidence_store)
-    query = """
-        SELECT k.correlation, o.shapes
-        FROM events k LEFT JOIN events o ON o.kind = 'op' AND o.operator = k.operator
-        WHERE k.kind = 'kernel'
-    """
-    table = run.sql(query)
+    table = run.sql(
+        "SELECT k.correlation, o.shapes FROM events k LEFT JOIN events o ON o.kind = 'op' AND"
+        " o.operator = k.operator WHERE k.kind = 'kernel'"
+    )
     ours = dict(zip(table["correlation"].to_pylist(), table["shapes"].to_pylist(), strict=True))
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    theirs = {
-        e["args"]["correlation"]: smallest_around(events, e) for e in events if e.get("cat") == "kernel"
-    }
+    ran = [e for e in events if e.get("cat") == "kernel"]
     assert len(ours) == kernels
-    assert ours == theirs
+    assert ours == {e["args"]["correlation"]: smallest_around(events, e) for e in ran}
     assert sum(shapes is not None for shapes in ours.values()) >= 0.98 * kernels
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,13 @@ from cclbench.comparison.build import run_subject
 from cclbench.present.charts.pareto import points_of
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
 
 
 def figures(run: Run, metric: str) -> dict[tuple[str | None, str | None], float]:
     """Values by category and stat."""
-    return {
-        (row.category, row.stat): row.value
-        for row in run.figures.summary
-        if row.metric == metric and row.value is not None
-    }
+    rows = (row for row in run.figures.summary if row.metric == metric and row.value is not None)
+    return {(row.category, row.stat): row.value for row in rows}
 
 
 def test_a_sweep_of_vllm_over_concurrency(test_data: Path, measure: Measure, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,8 @@ import pytest
 from cclbench.comparison.interval import compare_captures
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 Floats = np.ndarray
 POINTS = {
     "tiny-jax-dp2-tp4-cpu": 11,

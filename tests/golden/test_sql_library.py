@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,20 @@ import pytest
 from cclbench.operator_table import operator_costs
 from cclbench.record.run import Run
 
+from .conftest import Measure
+
 Key = tuple[int | None, int | None]
 """Rank and step."""
 DATA_POINTS = ("tiny-llama-fsdp2-tp2-gloo-cpu", "tiny-jax-dp2-tp4-cpu", "llama-train-h100")
 PARTS = {
-    "window_ns": "time.step",
-    "compute_only_ns": "time.compute_only",
-    "overlapped_ns": "time.overlapped",
-    "exposed_comm_ns": "time.exposed_comm",
-    "exposed_copy_ns": "time.exposed_copy",
-    "idle_ns": "time.idle",
+    f"{part}_ns": f"time.{part}" for part in ("compute_only", "overlapped", "exposed_comm", "exposed_copy")
 }
+PARTS |= {"window_ns": "time.step", "idle_ns": "time.idle"}
 WAITS = {"wait_ns": "comm.wait", "transfer_ns": "comm.transfer"}
 
 
 @pytest.fixture(scope="module", params=DATA_POINTS)
-def run(request: pytest.FixtureRequest, repository: Path, measure: Callable[..., Run]) -> Run:
+def run(request: pytest.FixtureRequest, repository: Path, measure: Measure) -> Run:
     """A data point with its metrics."""
     return measure(repository / "workload_cards" / f"{request.param}.yaml")
 
@@ -62,10 +59,11 @@ def check_steps(run: Run, view: str, metrics: dict[str, str]) -> int:
     return compared
 
 
-def test_busy_has_the_parts_of_every_step_on_every_rank(run: Run) -> None:
+def test_busy_has_the_parts_of_every_step_on_every_rank_and_waits_are_those_of_the_metrics(run: Run) -> None:
     assert check_steps(run, "busy", PARTS) >= len(PARTS) * len(run.ranks)
     for row in run.sql("FROM busy").to_pylist():
         assert row["busy_ns"] + row["idle_ns"] == row["window_ns"]
+    assert check_steps(run, "waits", WAITS) >= 2 * len(run.ranks) or values(run, "comm.wait") == {}
 
 
 def test_idle_gaps_are_the_stretches_in_which_a_device_is_idle(run: Run) -> None:
@@ -77,19 +75,10 @@ def test_idle_gaps_are_the_stretches_in_which_a_device_is_idle(run: Run) -> None
     assert gaps == ([{"gaps": 0, "ns": None}] if on_host else states)
 
 
-def test_waits_are_those_of_the_metrics(run: Run) -> None:
-    compared = check_steps(run, "waits", WAITS)
-    assert compared >= 2 * len(run.ranks) or values(run, "comm.wait") == {}
-
-
-def test_step_spread_is_the_steps_time(run: Run) -> None:
+def test_step_spread_is_the_steps_time_and_collective_instances_have_the_skew(run: Run) -> None:
     (row,) = run.sql("SELECT sum(max_ns) AS ns, count(*) AS steps FROM step_spread").to_pylist()
-    assert float(row["ns"]) / row["steps"] / 1e9 == pytest.approx(
-        values(run, "time.step")[None, None], rel=1e-12
-    )
-
-
-def test_collective_instances_have_the_skew(run: Run) -> None:
+    step = values(run, "time.step")[None, None]
+    assert float(row["ns"]) / row["steps"] / 1e9 == pytest.approx(step, rel=1e-12)
     query = "SELECT avg(skew_ns) AS ns FROM collective_instances WHERE complete AND in_windows"
     (row,) = run.sql(query).to_pylist()
     expected = values(run, "comm.skew").get((None, None))
@@ -101,9 +90,7 @@ def test_bandwidth_by_collective_is_that_of_the_metrics(run: Run) -> None:
     sum(busbw * total_ns) / sum(total_ns) AS busbw FROM bandwidth_by_collective WHERE matched GROUP BY rank"""
     rows = run.sql(query).to_pylist()
     for name in ("algbw", "busbw"):
-        expected = {
-            rank: value for (rank, _), value in values(run, f"comm.{name}").items() if rank is not None
-        }
+        expected = {r: value for (r, _), value in values(run, f"comm.{name}").items() if r is not None}
         assert {row["rank"]: row[name] for row in rows} == pytest.approx(expected, rel=1e-12)
 
 
@@ -142,12 +129,10 @@ def test_operator_work_adds_up_to_what_ops_prints(by: Any, run: Run) -> None:
     found = {row["key"]: row for row in run.sql(query).to_pylist()}
     expected = {row.key: row for row in operator_costs(run, by=by).rows}
     assert set(found) == set(expected)
+    columns = ("flops", "bytes", "roofline_s", "gap_s", "p50_s", "p90_s", "max_s")
     for name, row in expected.items():
         own = found[name]
         assert (own["calls"], own["time_ns"]) == (row.calls, row.time_ns)
-        for column in ("flops", "bytes", "roofline_s", "gap_s", "p50_s", "p90_s", "max_s"):
-            figure = getattr(row, column)
-            assert own[column] == (None if figure is None else pytest.approx(figure, rel=1e-9)), (
-                name,
-                column,
-            )
+        figures = [getattr(row, column) for column in columns]
+        wanted = [figure if figure is None else pytest.approx(figure, rel=1e-9) for figure in figures]
+        assert [own[column] for column in columns] == wanted, name

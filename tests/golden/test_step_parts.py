@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -13,56 +13,44 @@ import cclbench
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
+from .conftest import Measure
+
 KINETO = ("dlrm_8xv100", "ddp_a100", "resnet_mi300x", "h100_qwen", "sglang_decode_mi300x", "sampled_2of128")
+SOURCES = [(f"kineto/{capture}", window) for capture in KINETO for window in ("steps", "trace")]
+SOURCES += [("nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite", "steps")]
+SOURCES += [("xprof/tpu_v6e_4plane_host_offload_psum.xplane.pb", "steps")]
 EXPOSED = ("exposed_transfer", "exposed_wait", "exposed_unmatched")
 
 
 def check(run: Run) -> None:
     own = [row for row in run.rows if row["metric"] == "time.step_parts"]
     step = next(row["value"] for row in run.rows if row["metric"] == "time.step" and row["rank"] is None)
-    whole, by_part = own[0], {}
+    whole, by_part = own[0], defaultdict(list)
     assert whole["value"] == pytest.approx(step, rel=1e-15)
     for row in own:
         if row["step"] is None and row["stat"] in PARTS:
             key = [name for name in ("collective", "group", "category") if row[name] is not None]
-            by_part.setdefault((row["stat"], *key), []).append(row["value"])
-    assert math.fsum(by_part[part,][0] for part in PARTS if (part,) in by_part) == pytest.approx(
-        step, rel=1e-15
-    )
-    finer = [("compute", "category"), *((part, "collective") for part in EXPOSED)]
-    for part, by in finer:
+            by_part[row["stat"], *key].append(row["value"])
+    total = math.fsum(by_part[part,][0] for part in PARTS if (part,) in by_part)
+    assert total == pytest.approx(step, rel=1e-15)
+    for part, by in (("compute", "category"), *((part, "collective") for part in EXPOSED)):
         total = by_part.get((part,), [0.0])[0]
         assert math.fsum(by_part.get((part, by), [])) == pytest.approx(total, rel=1e-14, abs=1e-18)
-    steps: dict[int, list[float]] = {}
+    steps: dict[int, list[float]] = defaultdict(list)
     for row in own:
         if row["step"] is not None:
-            steps.setdefault(row["step"], []).append(row["value"])
-    longest: dict[int, float] = {}
+            steps[row["step"]].append(row["value"])
+    longest: dict[int, float] = defaultdict(float)
     for row in run.rows:
         counted = row["step"] is not None and row["stat"] != "open"
         if row["metric"] == "time.step" and counted and row["rank"] is not None:
-            longest[row["step"]] = max(longest.get(row["step"], 0.0), row["value"])
+            longest[row["step"]] = max(longest[row["step"]], row["value"])
     assert {step: math.fsum(values) for step, values in steps.items()} == pytest.approx(longest, rel=1e-14)
 
 
-@pytest.mark.parametrize("window", ["steps", "trace"])
-@pytest.mark.parametrize("capture", KINETO)
-def test_parts_of_pytorch_traces_sum_to_the_step(
-    kineto: Path, measure: Measure, capture: str, window: str
-) -> None:
-    check(measure(kineto / capture, window))
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite",
-        "xprof/tpu_v6e_4plane_host_offload_psum.xplane.pb",
-    ],
-)
-def test_parts_of_other_traces_sum_to_the_step(test_data: Path, measure: Measure, path: str) -> None:
-    check(measure(test_data / path))
+@pytest.mark.parametrize(("source", "window"), SOURCES)
+def test_parts_of_traces_sum_to_the_step(test_data: Path, measure: Measure, source: str, window: str) -> None:
+    check(measure(test_data / source, window))
 
 
 def test_parts_of_a_shipped_run_sum_and_are_the_same_from_several_processes(

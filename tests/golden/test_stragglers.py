@@ -38,8 +38,6 @@ operators:
   embedding-grads-all-reduce: {does: all_reduce, over: [pp]}
   optimizer-clip-main-grad: {does: all_reduce, over: [dp, pp]}
 """
-
-
 JOBS = {"ST": (6_784, 1.1787), "AR": (117_216, 1.9730)}
 """Rows of each, and its published slowdown."""
 
@@ -70,13 +68,10 @@ def job(test_data: Path, request: pytest.FixtureRequest, tmp_path_factory: pytes
     return Job(name, run, json.loads((test_data / "stragglers" / f"result-{name}.json").read_text()))
 
 
-def test_all_rows_are_read_and_all_calls_matched(job: Job) -> None:
+def test_all_rows_are_read_and_steps_are_those_published(job: Job) -> None:
     assert sum(sum(entry.rows.values()) for entry in job.run.record.ranks) == JOBS[job.name][0]
     matching = job.run.record.matching
     assert matching.unmatched == {"its process group has one rank": matching.rows - matching.matched}
-
-
-def test_steps_are_those_published(job: Job) -> None:
     longest = job.run.sql(
         "SELECT step, max(end_ns - start_ns) / 1e9 AS s FROM steps WHERE source = 'module' GROUP BY step"
     ).to_pylist()

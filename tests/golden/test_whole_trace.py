@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +14,17 @@ import pytest
 
 from cclbench.record.run import Run
 
-Measure = Callable[..., Run]
-Rows = Callable[[Path], list[dict[str, Any]]]
-COLUMNS = {
-    "window_ns": "time.step",
-    "compute_only_ns": "time.compute_only",
-    "overlapped_ns": "time.overlapped",
-    "exposed_comm_ns": "time.exposed_comm",
-    "exposed_copy_ns": "time.exposed_copy",
-    "idle_ns": "time.idle",
-    "comm_ns": "comm.time",
-}
-PARTS = ("time.compute_only", "time.overlapped", "time.exposed_comm", "time.exposed_copy", "time.idle")
-CAUSES = ("time.idle_host", "time.idle_device", "time.idle_unknown")
-CAPTURES = (
-    "cpu_only",
-    "cuda_sync_a100",
-    "ddp_a100",
-    "distributed_info_missing",
-    "dlrm_8xv100",
-    "gpu_only_mi210",
-    "h100_qwen",
-    "nccl_meta_a100",
-    "resnet50_2021",
-    "resnet_mi300x",
-    "sampled_2of128",
-    "sglang_decode_mi300x",
+from .conftest import Measure, Rows
+
+PARTS = tuple(
+    f"time.{part}" for part in ("compute_only", "overlapped", "exposed_comm", "exposed_copy", "idle")
 )
+COLUMNS = {f"{part.removeprefix('time.')}_ns": part for part in PARTS}
+COLUMNS |= {"window_ns": "time.step", "comm_ns": "comm.time"}
+CAUSES = ("time.idle_host", "time.idle_device", "time.idle_unknown")
+CAPTURES = ("cpu_only", "cuda_sync_a100", "ddp_a100", "distributed_info_missing", "dlrm_8xv100")
+CAPTURES += ("gpu_only_mi210", "h100_qwen", "nccl_meta_a100", "resnet50_2021", "resnet_mi300x")
+CAPTURES += ("sampled_2of128", "sglang_decode_mi300x")
 
 
 def sources(kineto: Path) -> list[Path]:
@@ -85,14 +69,12 @@ def test_every_file_equals_the_independent_calculation(
     rows = expected(test_data)
     assert len(rows) == 19
     paths = {path.name: path for path in kineto.glob("*/*.json.gz")}
-    measured = {}
     for name, row in rows.items():
         run = measure(paths[name], "trace")
         assert run.window == "trace"
         (entry,) = run.manifest["ranks"]
         assert entry["rank"] == int(row["rank"] or 0)
-        measured[name] = whole_trace(run, entry["rank"])
-    assert measured == {name: figures_of(row) for name, row in rows.items()}
+        assert whole_trace(run, entry["rank"]) == figures_of(row), name
 
 
 @pytest.mark.parametrize(("capture", "ranks"), [("dlrm_8xv100", 8), ("sampled_2of128", 2)])

@@ -32,23 +32,11 @@ GPU = "mi300x_8gpu_jax_conv.xplane.pb"
 JSON = "tpu_v6e_4plane.DERIVED_by_xprof2.24.2.trace.json.gz"
 BEGIN_NS = 1741722099081044120
 """profile_start_time of the TPU file."""
-
-XPROF_TPU_US = {
-    "broadcast_add_fusion": 3190582.365,
-    "broadcast_add_fusion.1": 3262107.41375,
-    "broadcast_add_fusion.2": 3167203.85875,
-    "all-reduce": 1460345.25875,
-    "broadcast.2": 4443.76625,
-    "copy-done": 75671038.51375,
-    "copy-done.2": 77642772.81875,
-    "copy-done.4": 77773215.73125,
-    "copy-done.5": 72946182.6625,
-}
-XPROF_GPU_US = {
-    "input_transpose_fusion.kd": 14344.14,
-    "loop_transpose_fusion.kd": 193.52,
-}
-
+XPROF_TPU_US = {"all-reduce": 1460345.25875, "broadcast.2": 4443.76625, "broadcast_add_fusion": 3190582.365}
+XPROF_TPU_US |= {"broadcast_add_fusion.1": 3262107.41375, "broadcast_add_fusion.2": 3167203.85875}
+XPROF_TPU_US |= {"copy-done": 75671038.51375, "copy-done.2": 77642772.81875}
+XPROF_TPU_US |= {"copy-done.4": 77773215.73125, "copy-done.5": 72946182.6625}
+XPROF_GPU_US = {"input_transpose_fusion.kd": 14344.14, "loop_transpose_fusion.kd": 193.52}
 Member = tuple[Trace, dict[str, Rows]]
 
 
@@ -86,13 +74,10 @@ def taken_us(found: dict[str, Member], *kinds: str) -> Counter[str]:
     return Counter({name: ns / 1000 for name, ns in taken.items()})
 
 
-def test_time_by_op_is_xprof_s(tpus):
+def test_time_by_op_is_xprof_s_and_each_row_of_the_planes_is_counted(tpus):
     taken = taken_us(tpus, "device kernel", "device sync")
     assert {name: taken[name] for name in XPROF_TPU_US} == pytest.approx(XPROF_TPU_US, rel=1e-3)
     assert taken_us(tpus, "device kernel").keys() == {n for n in XPROF_TPU_US if "copy" not in n}
-
-
-def test_each_row_of_the_planes_is_a_row_or_counted(tpus):
     # 304 + 600 + 600 ops on the core and 108 marks of XLA TraceMe; 105 module runs.
     trace, rows = tpus["/device:TPU:0"]
     counts = {kind: len(batch) for kind, batch in rows.items() if kind.startswith("device")}
@@ -137,11 +122,18 @@ def test_on_the_device_s_clock_ops_do_not_overlap_and_steps_take_alike(tpus):
 
 
 def test_transfers_have_bytes_direction_and_the_memory_traffic_of_both_ends(tpus):
+    """Operations: one addition an element, one read and one write of 5·2^30 bytes."""
+    array = 5 * 1024 * 1024 * 256 * 4
     for _, rows in tpus.values():
         copies = rows["device copy"]
-        assert set(copies.bytes.to_pylist()) == {5 * 1024 * 1024 * 256 * 4}
+        assert set(copies.bytes.to_pylist()) == set(copies.hbm_bytes.to_pylist()) == {array}
         assert Counter(copies.copy_direction.to_pylist()) == {"h2d": 300, "d2h": 300}
-        assert set(copies.hbm_bytes.to_pylist()) == {5368709120}
+    kernels = tpus["/device:TPU:1"][1]["device kernel"]
+    assert set(kernels.flops.to_pylist()) == {array / 4}
+    assert set(kernels.hbm_bytes.to_pylist()) == {2 * array}
+    fusions = dict.fromkeys((f"broadcast_add_fusion{end}" for end in ("", ".1", ".2")), "elementwise")
+    found = {list(kernels.names)[code]: category for code, category in kernels.name_categories.items()}
+    assert found == {"all-reduce": "communication", **fusions}
 
 
 def test_ranks_are_global_device_ids_and_groups_those_of_the_program(tpus):
@@ -149,13 +141,14 @@ def test_ranks_are_global_device_ids_and_groups_those_of_the_program(tpus):
     assert [trace.facts.rank for trace, _ in tpus.values()] == [4, 5, 6, 7]
     for trace, rows in tpus.values():
         (payload,) = trace.told.payloads
-        rank = trace.facts.rank
-        assert rank is not None
-        assert payload.ranks == (rank - 4, rank)
+        facts = trace.facts
+        assert payload.ranks == (facts.rank - 4, facts.rank)
         assert payload.in_bytes == payload.out_bytes == 5368709120
         names = list(rows["device kernel"].names)
         assert [names[rows["device kernel"].codes[row]] for row in trace.told.row] == ["all-reduce"] * 3
-        assert trace.facts.world_size == 8
+        assert facts.world_size == 8
+        assert (facts.vendor, facts.device_name) == ("google", "TPU v6 Lite")
+        assert (facts.peak_flops_per_s, facts.hbm_bytes_per_s) == (918e12, 1637993152512.0)
 
 
 def test_waiting_at_the_barrier_is_apart_from_the_all_reduce(tpus):
@@ -170,46 +163,22 @@ def test_waiting_at_the_barrier_is_apart_from_the_all_reduce(tpus):
     assert sync.start_ns[barrier] + sync.dur_ns[barrier] <= kernels.start_ns[first]
 
 
-def test_operations_and_memory_traffic(tpus):
-    # One addition an element, one read and one write of 5·2^30 bytes.
-    _, rows = tpus["/device:TPU:1"]
-    kernels = rows["device kernel"]
-    assert set(kernels.flops.to_pylist()) == {1342177280.0}
-    assert set(kernels.hbm_bytes.to_pylist()) == {10737418240}
-    assert {list(kernels.names)[c]: k for c, k in kernels.name_categories.items()} == {
-        "all-reduce": "communication",
-        "broadcast_add_fusion": "elementwise",
-        "broadcast_add_fusion.1": "elementwise",
-        "broadcast_add_fusion.2": "elementwise",
-    }
-
-
 def test_operations_and_memory_traffic_of_a_step(test_data, tmp_path):
     """Three additions of 5·2^28 floats, each a read and a write, and six transfers, each one of the two."""
     wanted = ("time.step", "memory.hbm_utilization", "compute.achieved_flops")
     run = cclbench.run(test_data / "xprof" / TPU, store=tmp_path, metrics=wanted)
     array = 5 * 1024 * 1024 * 256 * 4
+    rows = [row for row in run.rows if row["step"] is row["stat"] is None]
     for rank in (4, 5, 6, 7):
-        step, utilization, flops = (
-            next(
-                row["value"]
-                for row in run.rows
-                if (row["metric"], row["rank"], row["step"], row["stat"]) == (metric, rank, None, None)
-            )
-            for metric in wanted
-        )
+        own = {row["metric"]: row["value"] for row in reversed(rows) if row["rank"] == rank}
+        step, utilization, flops = (own[metric] for metric in wanted)
         assert step == pytest.approx(0.7842, rel=1e-3)
         assert utilization == pytest.approx((3 * 2 + 6) * array / (step * 1637993152512), rel=1e-3)
         assert flops == pytest.approx(3 * array / 4 / step, rel=1e-3)
 
 
-def test_the_plane_states_its_peaks(tpus):
-    facts = tpus["/device:TPU:3"][0].facts
-    assert (facts.vendor, facts.device_name) == ("google", "TPU v6 Lite")
-    assert (facts.peak_flops_per_s, facts.hbm_bytes_per_s) == (918e12, 1637993152512.0)
-
-
 def test_kernels_of_eight_gpus(gpus):
+    """A transposing fusion: 1280 blocks of 256 threads, one thread an element of the 327,680."""
     assert list(gpus) == [f"/device:GPU:{i}" for i in range(8)]
     assert [len(rows["device kernel"]) for _, rows in gpus.values()] == [60] + [25] * 7
     taken = taken_us(gpus, "device kernel")
@@ -217,6 +186,9 @@ def test_kernels_of_eight_gpus(gpus):
     facts = gpus["/device:GPU:7"][0].facts
     assert (facts.vendor, facts.sm_count, facts.device_memory_bytes) == ("amd", 304, 206141652992)
     assert (facts.rank, facts.local_rank, facts.device_count) == (None, 7, 8)
+    kernels = gpus["/device:GPU:4"][1]["device kernel"]
+    fusions = np.flatnonzero(kernels.codes == kernels.names["loop_transpose_fusion.kd"])
+    assert {kernels.blocks.to_pylist()[i] for i in fusions} == {1280}
 
 
 def test_launches_find_their_device(gpus):
@@ -226,14 +198,6 @@ def test_launches_find_their_device(gpus):
         began = dict(zip(launches.correlation.to_pylist(), launches.start_ns.tolist(), strict=True))
         ran = zip(kernels.correlation.to_pylist(), kernels.start_ns.tolist(), strict=True)
         assert all(began[link] <= start for link, start in ran)
-
-
-def test_a_transposing_fusion_s_grid_covers_its_elements(gpus):
-    # 1280 blocks of 256 threads: one thread an element of the 327,680.
-    _, rows = gpus["/device:GPU:4"]
-    kernels = rows["device kernel"]
-    code = kernels.names["loop_transpose_fusion.kd"]
-    assert {kernels.blocks.to_pylist()[i] for i in np.flatnonzero(kernels.codes == code)} == {1280}
 
 
 def test_a_convolution_of_two_kernels_counts_once_what_is_no_padding(test_data, tmp_path):
@@ -270,16 +234,10 @@ def texts(store: Path) -> Iterator[str]:
         yield json.dumps([manifest["ranks"], manifest["matching"], manifest["notes"]])
 
 
-@pytest.mark.parametrize(
-    ("name", "known"),
-    [
-        (TPU, ("davelacey", "experimental")),
-        (GPU, ("tw003", "/workspace")),
-        (JSON, ("davelacey", "experimental")),
-    ],
-)
-def test_nothing_of_the_machine_is_handed_on(name, known, test_data, tmp_path):
+@pytest.mark.parametrize("name", [TPU, GPU, JSON])
+def test_nothing_of_the_machine_is_handed_on(name, test_data, tmp_path):
     """Neither the user, the host and the folders that the file names, nor a path that nobody thought of."""
+    known = ("tw003", "/workspace") if name == GPU else ("davelacey", "experimental")
     source = test_data / "xprof" / name
     content = gzip.decompress(source.read_bytes()) if name == JSON else source.read_bytes()
     assert all(word.encode() in content for word in known)

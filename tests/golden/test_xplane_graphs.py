@@ -17,19 +17,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> cclbench.Run:
     return cclbench.ingest(DATA, store=tmp_path_factory.mktemp("store"))
 
 
-def test_kernels_have_their_instructions(run: cclbench.Run) -> None:
-    """All but XLA's own copies; before, none of them had."""
+def test_kernels_have_their_instructions_and_products_in_order_their_layout(run: cclbench.Run) -> None:
+    """All but XLA's own copies. cuBLAS names its kernels by the layout of both operands.
+
+    nn contracts the last dimension of the left one and the first of the right one, tn the last of both; nt is
+    for a transposed left operand.  165 kernels agree, though nothing but their order joins them.
+    """
     rows = run.sql(
         "SELECT sum(dur_ns) FILTER (framework_op IS NOT NULL) / sum(dur_ns) AS linked FROM events"
         " WHERE kind = 'kernel' AND side = 'device'"
     ).to_pylist()
     assert rows[0]["linked"] > 0.978
-
-
-def test_products_in_order_have_the_layout_of_their_kernels(run: cclbench.Run) -> None:
-    """cuBLAS names its kernels by the layout of both operands: nn contracts the last dimension of the left
-    one and the first of the right one, tn the last of both; nt is for a transposed left operand.  165
-    kernels agree, though nothing but their order joins them."""
     rows = run.sql(
         """SELECT regexp_extract(name, '_f32_(nn|nt|tn)_', 1) AS layout, "values" ->> 2 AS left,
         "values" ->> 3 AS right, "values" ->> 4 AS batch, phase, shapes, count(*) AS kernels FROM events

@@ -16,14 +16,6 @@ from cclbench.ground.destination import atomic_replacement, new_folder, write_wh
 from cclbench.ground.errors import UsageError
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "out.txt"
-    path.write_text("old")
-    write_whole("new", path)
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_a_failure_leaves_what_was_there(tmp_path: Path, error: BaseException) -> None:
     path = tmp_path / "out.txt"
@@ -58,15 +50,15 @@ def test_what_a_killed_process_left_goes_with_the_next_file(tmp_path: Path) -> N
     assert sorted(tmp_path.iterdir()) == [other, path]
 
 
-def test_what_a_link_leads_to_is_replaced_and_the_link_kept(tmp_path: Path) -> None:
-    (tmp_path / "link.txt").symlink_to("file.txt")
-    write_whole("new", tmp_path / "link.txt")
-    assert (tmp_path / "link.txt").is_symlink()
-    assert (tmp_path / "file.txt").read_text() == "new"
-
-
-def test_a_pipe_is_written_itself(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
+def test_a_file_is_replaced_whole_a_link_is_kept_and_a_pipe_is_written_itself(tmp_path: Path) -> None:
+    path, link, pipe = (tmp_path / name for name in ("out.txt", "link.txt", "pipe"))
+    path.write_text("old")
+    write_whole("new", path)
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+    link.symlink_to("out.txt")
+    write_whole("newer", link)
+    assert (link.is_symlink(), path.read_text()) == (True, "newer")
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -74,7 +66,7 @@ def test_a_pipe_is_written_itself(tmp_path: Path) -> None:
         assert os.read(reader, 100) == b"through"
     finally:
         os.close(reader)
-    assert list(tmp_path.iterdir()) == [pipe]
+    assert sorted(tmp_path.iterdir()) == [link, path, pipe]
 
 
 def test_a_new_folder_is_whole_or_absent(tmp_path: Path) -> None:

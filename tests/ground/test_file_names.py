@@ -43,13 +43,11 @@ def test_what_a_name_is_stored_as(raw: bytes, name: str) -> None:
     assert stored_name(os.fsdecode(raw)) == name
 
 
-def test_no_escape_leads_out_of_a_folder() -> None:
+def test_what_is_no_byte_of_a_name_is_its_code_and_no_escape_leads_out_of_a_folder() -> None:
     """A card's path is checked as it is written; of what its escapes stand for none is a dot or a slash."""
     assert path_of(r"\x2e\x2e\x2f\x00\x0a") == r"\x2e\x2e\x2f\x00\x0a"
-
-
-def test_half_a_character_that_is_no_byte_of_a_name_is_its_code() -> None:
     assert utf8_text("a\ud800b\udce9") == r"a\ud800b\xe9"
+    assert printable("r\udce9s\u202e\x1b") == r"r\xe9s\u202e\x1b"
 
 
 @given(st.text(st.characters()))
@@ -63,7 +61,3 @@ def test_the_lines_of_an_error_are_those_that_were_meant() -> None:
     error = InputError(["two of", "  a\nb"], where="new\nline\x1b[31m\udce9", hint="a\u2028b")
     assert str(error).split("\n") == [r"new\nline\x1b[31m\xe9: two of", r"  a\nb; a\u2028b"]
     assert error.__reduce__()[0](*error.__reduce__()[1]).__dict__ == error.__dict__
-
-
-def test_a_byte_is_shown_as_one() -> None:
-    assert printable("r\udce9s\u202e\x1b") == r"r\xe9s\u202e\x1b"

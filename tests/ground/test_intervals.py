@@ -33,11 +33,6 @@ def a_set(rows: list[tuple[int, int]]) -> Intervals:
     return intervals.union(*pieces(rows))
 
 
-def test_touching_and_nested_intervals_become_one_piece() -> None:
-    s = intervals.union(np.array([5, 0, 1]), np.array([9, 5, 3]))
-    assert (s.starts.tolist(), s.ends.tolist()) == ([0], [9])
-
-
 def test_a_nanosecond_at_epoch_scale_survives() -> None:
     epoch = 1_712_195_495_519_689_047
     s = intervals.union(np.array([epoch, epoch + 2]), np.array([epoch + 1, epoch + 3]))
@@ -97,13 +92,9 @@ def test_lengths_of_each_owner_count_overlaps_once() -> None:
     found = intervals.union_lengths(owner, starts, ends, 5)
     assert found.tolist() == [22, 0, 6, 23, 0]
     assert found.dtype == np.int64
-
-
-def test_one_owner_may_begin_before_another_ends() -> None:
+    # one owner may begin before another ends
     owner, starts, ends = np.array([(0, 0, 10), (1, 5, 8), (0, 50, 60), (1, 55, 57)], np.int64).T
     assert intervals.union_lengths(owner, starts, ends, 2).tolist() == [20, 5]
-    nothing = np.empty(0, np.int64)
-    assert intervals.union_lengths(nothing, nothing, nothing, 2).tolist() == [0, 0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9), st.integers(0, 9)), max_size=12))
@@ -133,11 +124,7 @@ def test_what_encloses_a_range_began_before_and_ends_after_it() -> None:
 )
 def test_innermost_is_the_last_that_began_of_those_that_run(at: int, expected: int) -> None:
     assert intervals.innermost(*NESTED, np.array([at])).tolist() == [expected]
-
-
-def test_nothing_holds_an_instant_where_there_are_no_ranges() -> None:
-    nothing = np.empty(0, np.int64)
-    assert intervals.innermost(nothing, nothing, np.array([0, 5])).tolist() == [-1, -1]
+    assert intervals.innermost(*[np.empty(0, np.int64)] * 2, np.array([at])).tolist() == [-1]
 
 
 def test_atoms_are_cut_at_every_edge_and_cut_once() -> None:
@@ -149,17 +136,3 @@ def test_atoms_are_cut_at_every_edge_and_cut_once() -> None:
     assert (edges.tolist(), none.tolist()) == ([1, 3], [False])
     edges, (none,) = intervals.atoms([EMPTY])
     assert (edges.tolist(), none.tolist()) == ([], [])
-
-
-@pytest.mark.parametrize("operation", [intervals.intersect, intervals.subtract, intervals.join])
-def test_empty_sets_are_no_special_case(operation: object) -> None:
-    assert callable(operation)
-    assert len(operation(EMPTY, EMPTY)) == 0
-
-
-@given(spans, spans, spans)
-def test_the_union_of_sets_is_that_of_their_instants(
-    a: list[tuple[int, int]], b: list[tuple[int, int]], c: list[tuple[int, int]]
-) -> None:
-    sets = [a_set(a), a_set(b), a_set(c)]
-    assert holds(intervals.join(*sets)) == instants(a) | instants(b) | instants(c)

@@ -22,25 +22,16 @@ def a_registry() -> Registry[int]:
     return Registry("number", home=HOME, group=GROUP)
 
 
-def test_names_come_back_sorted_with_plugin_and_origin() -> None:
+def test_names_are_sorted_unique_and_answered_with_the_nearest() -> None:
     numbers = a_registry()
     numbers.add("two", 2, origin="there")
     numbers.add("one", 1, origin="here")
     assert list(numbers) == ["one", "two"]
     assert numbers.get("two") == 2
     assert numbers.origin("one") == "here"
-
-
-def test_a_second_plugin_of_a_name_names_both_origins() -> None:
-    numbers = a_registry()
-    numbers.add("one", 1, origin="here")
     with pytest.raises(UsageError, match=r"number 'one' is defined twice, in here and in there"):
         numbers.add("one", 11, origin="there")
     assert numbers.get("one") == 1
-
-
-def test_an_unknown_name_lists_the_nearest() -> None:
-    numbers = a_registry()
     numbers.add("seventeen", 17, origin="here")
     with pytest.raises(UsageError, match=r"unknown number 'sevnteen'; did you mean seventeen\?"):
         numbers.get("sevnteen")

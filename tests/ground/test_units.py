@@ -53,24 +53,11 @@ def test_a_quantity_is_its_base_si_number(text: str, dimension: Dimension, value
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "200",
-        "200Gb/s",
-        "200  Gb/s",
-        " 200 Gb/s",
-        "200 Gb/s\n",
-        "-1 Gb/s",
-        "+1 Gb/s",
-        "1e3 Gb/s",
-        ".5 Gb/s",
-        "1,000 Gb/s",
-        "nan Gb/s",
-        "inf Gb/s",
-        "٢٠٠ Gb/s",
-        "0 Gb/s",
-        "9" * 400 + " Gb/s",
-        "Gb/s 200",
-        "1_0 Gb/s",
+        *("", "200", "200Gb/s", "200  Gb/s", " 200 Gb/s", "200 Gb/s\n", "Gb/s 200"),
+        *(
+            f"{number} Gb/s"
+            for number in ["-1", "+1", "1e3", ".5", "1,000", "nan", "inf", "٢٠٠", "0", "1_0", "9" * 400]
+        ),
     ],
 )
 def test_any_other_spelling_is_refused(text: str) -> None:
@@ -82,10 +69,7 @@ def test_any_other_spelling_is_refused(text: str) -> None:
 def test_an_unknown_unit_is_answered_with_the_known_ones(unit: str) -> None:
     with pytest.raises(CheckFailed, match=r"known: b/s, kb/s, Mb/s, Gb/s, Tb/s, B/s, kB/s, MB/s, GB/s, TB/s"):
         parse_quantity(f"200 {unit}", "bandwidth")
-
-
-def test_bits_of_memory_are_no_size() -> None:
-    with pytest.raises(CheckFailed, match="no known unit of size"):
+    with pytest.raises(CheckFailed, match="no known unit of size"):  # in bits is no memory
         parse_quantity("80 Gb", "size")
 
 

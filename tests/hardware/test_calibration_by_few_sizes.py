@@ -51,9 +51,7 @@ def errors(few_sizes: ModuleType, machines: list[Any]) -> dict[int, list[Any]]:
 
 
 @pytest.mark.parametrize("known", [2, 4])
-def test_sizes_drawn_are_better_than_none(
-    few_sizes: ModuleType, errors: dict[int, list[Any]], known: int
-) -> None:
+def test_drawn_sizes_beat_none(few_sizes: ModuleType, errors: dict[int, list[Any]], known: int) -> None:
     """In each band of sizes, pooled; of single sweeps few become worse, by 2 points at most (4: by 5)."""
     for band in BANDS:
         pairs = [(row.before, row.after) for row in errors[known] if row.band == band]

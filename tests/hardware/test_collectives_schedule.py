@@ -19,14 +19,8 @@ from cclbench.hardware.collectives.transport import PROTOCOLS, LatencyRange
 
 PLAIN = Assumed(launch_s=0.0, latency=1.0, rate=1.0, edge=1)
 MESH = Group(4, 1, "ampere", "intel", peers="mesh", up_bytes_per_s=90e9, pair_bytes_per_s=30e9)
-NODES = replace(
-    MESH,
-    nodes=2,
-    up_bytes_per_s=90e9,
-    out_bytes_per_s=20e9,
-    nic_bytes_per_s=10e9,
-    out_hop=LatencyRange(0, 5e-6, 0),
-)
+HOP = LatencyRange(0, 5e-6, 0)
+NODES = replace(MESH, nodes=2, out_bytes_per_s=20e9, nic_bytes_per_s=10e9, out_hop=HOP)
 
 # All-gather of four: exchange quarters with a neighbour, then halves with the other pair.
 DOUBLING = {
@@ -43,26 +37,18 @@ def call(kind: str, group: Group) -> CollectiveCall:
     return CollectiveCall(kind, group, nccl_constants(None), PLAIN, PROTOCOLS)
 
 
-def test_steps_on_a_mesh() -> None:
+def test_steps_on_a_mesh_and_over_nodes() -> None:
     """Two steps of 3.4 µs after 8.4 µs; 1/4 and 1/2 of S, each over the 30 GB/s of a pair."""
     cost = schedule_cost(parse_schedule(DOUBLING, where="x"), call("all_gather", MESH))
     assert cost.alpha_s == pytest.approx(8.4e-6 + 2 * 3.4e-6)
     assert cost.beta_s_per_byte == pytest.approx(0.75 / 30e9)
-
-
-def test_steps_over_nodes() -> None:
-    """Ranks 0, 1 and 2, 3 on two nodes: the second step sends 2 × S/2 through a node's 20 GB/s."""
+    # ranks 0, 1 and 2, 3 on two nodes: the second step sends 2 × S/2 through a node's 20 GB/s
     cost = schedule_cost(parse_schedule(DOUBLING, where="x"), call("all_gather", NODES))
     assert cost.alpha_s == pytest.approx(8.4e-6 + 3.4e-6 + 14e-6 + 2 * 5e-6)
     assert cost.beta_s_per_byte == pytest.approx(0.25 / 30e9 + 1.0 / 20e9)
-
-
-def test_one_accelerators_links_are_shared() -> None:
-    """A root sends all of S to three others at once: 3 S over its 60 GB/s outweigh S over a pair."""
+    # A root sends all of S to three others at once: 3 S over its 60 GB/s outweigh S over a pair
     raw = {"kind": "broadcast", "ranks": 4, "steps": [[[0, 1, 1], [0, 2, 1], [0, 3, 1]]]}
-    cost = schedule_cost(
-        parse_schedule(raw, where="x"), call("broadcast", replace(MESH, up_bytes_per_s=60e9))
-    )
+    cost = cost_of(raw, replace(MESH, up_bytes_per_s=60e9))
     assert cost.beta_s_per_byte == pytest.approx(3 / 60e9)
 
 
@@ -73,17 +59,18 @@ def test_a_schedule_is_priced_instead_of_algorithms() -> None:
     assert set(found.algorithm) == {"schedule"}
     assert isinstance(price_group("all_reduce", np.array([1e6]), MESH, plan=plan), NoPrice)
     assert isinstance(price_group("all_gather", np.array([1e6]), replace(MESH, ranks=2), plan=plan), NoPrice)
+    # a schedule of other ranks or another collective has no cost
+    assert schedule_cost(plan, call("all_reduce", MESH)) is None
+    assert schedule_cost(plan, call("all_gather", replace(MESH, ranks=8))) is None
 
 
 @pytest.mark.parametrize(
     ("raw", "what"),
     [
-        (None, "kind, ranks and steps"),
-        ([], "kind, ranks and steps"),
+        *((None, "kind, ranks and steps"), ([], "kind, ranks and steps")),
         ({**DOUBLING, "more": 1}, "nothing else"),
         ({**DOUBLING, "kind": "all_gathers"}, "unknown kind"),
-        ({**DOUBLING, "ranks": True}, "ranks"),
-        ({**DOUBLING, "ranks": 10**9}, "ranks"),
+        *(({**DOUBLING, "ranks": True}, "ranks"), ({**DOUBLING, "ranks": 10**9}, "ranks")),
         ({**DOUBLING, "steps": []}, "list of steps"),
         ({**DOUBLING, "steps": [[]]}, "step 1: has no sends"),
         ({**DOUBLING, "steps": [[[0, 1]]]}, "from, to, share"),
@@ -117,7 +104,7 @@ def test_what_is_no_schedule(raw: object, what: str) -> None:
     assert "plan.yaml" in str(error.value)
 
 
-def test_schedules_at_their_bounds() -> None:
+def test_schedules_at_their_bounds(tmp_path: Path) -> None:
     """Two ranks, the most ranks, a share of all ranks' S; whole numbers are shares too."""
     for ranks in (2, 65536):
         made = parse_schedule(
@@ -126,6 +113,13 @@ def test_schedules_at_their_bounds() -> None:
         assert (made.ranks, made.steps) == (ranks, ((Send(0, ranks - 1, float(ranks)),),))
     with pytest.raises(InputError, match="outside 0 to 1"):
         parse_schedule({"kind": "all_gather", "ranks": 2, "steps": [[[0, 2, 1]]]}, where="x")
+    # as one that is decoded; what is wrong is said with the file
+    path = tmp_path / "plan.yaml"
+    path.write_text("kind: all_gather\nranks: 2\nsteps:\n  - [[0, 1, 0.5], [1, 0, 0.5]]\n")
+    assert read_schedule(path).steps == ((Send(0, 1, 0.5), Send(1, 0, 0.5)),)
+    path.write_text("kind: all_gather\nkind: all_gather\nranks: 2\nsteps: [[[0, 1, 0.5]]]\n")
+    with pytest.raises(InputError, match=r"plan\.yaml:2: .*is there twice"):
+        read_schedule(path)
 
 
 def test_a_step_takes_its_busiest_place() -> None:
@@ -134,49 +128,22 @@ def test_a_step_takes_its_busiest_place() -> None:
     slow = replace(MESH, up_bytes_per_s=60e9)
     assert cost_of(into, slow).beta_s_per_byte == pytest.approx(3 / 60e9)
     # two sends of one pair share its 30 GB/s, one each way does not
-    assert cost_of({**into, "steps": [[[0, 1, 1], [0, 1, 1]]]}, MESH).beta_s_per_byte == pytest.approx(
-        2 / 30e9
-    )
-    assert cost_of({**into, "steps": [[[0, 1, 1], [1, 0, 1]]]}, MESH).beta_s_per_byte == pytest.approx(
-        1 / 30e9
-    )
+    pairs = ([[0, 1, 1], [0, 1, 1]], MESH, 2 / 30e9), ([[0, 1, 1], [1, 0, 1]], MESH, 1 / 30e9)
     # across nodes: two into one node; then one each way
-    assert cost_of({**into, "steps": [[[0, 2, 1], [1, 3, 1]]]}, NODES).beta_s_per_byte == pytest.approx(
-        2 / 20e9
-    )
-    assert cost_of({**into, "steps": [[[0, 2, 1], [3, 1, 1]]]}, NODES).beta_s_per_byte == pytest.approx(
-        1 / 20e9
-    )
+    nodes = ([[0, 2, 1], [1, 3, 1]], NODES, 2 / 20e9), ([[0, 2, 1], [3, 1, 1]], NODES, 1 / 20e9)
+    for step, group, beta in (*pairs, *nodes):
+        assert cost_of({**into, "steps": [step]}, group).beta_s_per_byte == pytest.approx(beta)
     # a step in the node beside one that leaves it counts as one over the network
     mixed = cost_of({**into, "steps": [[[0, 1, 1], [1, 2, 0.5]], [[0, 1, 1]]]}, NODES)
     assert [step.count for step in mixed.steps] == [1, 1, 1, 1]
     assert mixed.beta_s_per_byte == pytest.approx(2 / 30e9)
-
-
-def test_terms_of_a_schedule() -> None:
-    """Half of the rates, and late messages for each step over the network."""
+    # half of the rates, and late messages for each step over the network
     late = replace(NODES, eager_bytes=2048.0, rendezvous=LatencyRange(0, 20e-6, 0))
     slow = call("all_gather", late)._replace(assumed=replace(PLAIN, rate=0.5))
     found = schedule_cost(parse_schedule(DOUBLING, where="x"), slow)
     assert (found.algorithm, found.traffic.share) == ("schedule", 1.0)
     assert found.traffic.bytes_per_s == pytest.approx(0.5 / (0.25 / 30e9 + 1.0 / 20e9))
     assert (found.rendezvous.count, found.rendezvous.each_s) == (1, pytest.approx(40e-6))
-
-
-def test_a_schedule_of_other_ranks_or_another_collective_has_no_cost() -> None:
-    plan = parse_schedule(DOUBLING, where="x")
-    assert schedule_cost(plan, call("all_reduce", MESH)) is None
-    assert schedule_cost(plan, call("all_gather", replace(MESH, ranks=8))) is None
-
-
-def test_a_schedule_is_read_from_yaml(tmp_path: Path) -> None:
-    """As one that is decoded; what is wrong is said with the file."""
-    path = tmp_path / "plan.yaml"
-    path.write_text("kind: all_gather\nranks: 2\nsteps:\n  - [[0, 1, 0.5], [1, 0, 0.5]]\n")
-    assert read_schedule(path).steps == ((Send(0, 1, 0.5), Send(1, 0, 0.5)),)
-    path.write_text("kind: all_gather\nkind: all_gather\nranks: 2\nsteps: [[[0, 1, 0.5]]]\n")
-    with pytest.raises(InputError, match=r"plan\.yaml:2: .*is there twice"):
-        read_schedule(path)
 
 
 def cost_of(raw: dict[str, object], group: Group) -> CollectiveCost:

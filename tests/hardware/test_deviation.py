@@ -16,12 +16,9 @@ from cclbench.hardware.validation import SweepValidation, validate_sweeps, valid
 @pytest.mark.parametrize(
     ("size", "band"),
     [
-        (1, "below 64 KiB"),
-        (2**16 - 1, "below 64 KiB"),
-        (2**16, "64 KiB to 16 MiB"),
-        (2**24, "64 KiB to 16 MiB"),
-        (2**24 + 1, "above 16 MiB"),
-        (2**40, "above 16 MiB"),
+        *((1, "below 64 KiB"), (2**16 - 1, "below 64 KiB")),
+        *((2**16, "64 KiB to 16 MiB"), (2**24, "64 KiB to 16 MiB")),
+        *((2**24 + 1, "above 16 MiB"), (2**40, "above 16 MiB")),
     ],
 )
 def test_bands_of_sizes(size: int, band: str) -> None:
@@ -52,6 +49,13 @@ def test_errors_are_of_the_measured_time() -> None:
     found = summarise_deviations([Deviation(8, 2.0, 1.0, 1.0, 1.0), Deviation(8, 2.0, 3.0, 1.0, 1.0)])
     assert (found.count, found.median, found.p90) == (2, 0.5, 0.5)
     assert found.slower == pytest.approx((2 + 2 / 3) / 2)
+    # rows of a sweep are by size
+    rows = validation_rows([swept("all_reduce", 2.0)])
+    assert [row["sizes"] for row in rows] == ["below 64 KiB", "64 KiB to 16 MiB", "all sizes"]
+    swept_by = {"sweep": "a.csv", "collective": "all_reduce", "ranks": 4, "nodes": 2}
+    swept_by |= {"library_version": "2.27.3", "sizes": "all sizes", "count": 2}
+    errors = {"median_error": 0.5, "p90_error": 0.5, "within_band": 1.0, "measured_over_model": 2.0}
+    assert rows[-1] == swept_by | errors | {"suspect": False, "basis": "spec", "reason": None}
 
 
 def swept(kind: str, times: float, *, name: str = "a.csv") -> SweepValidation:
@@ -59,27 +63,6 @@ def swept(kind: str, times: float, *, name: str = "a.csv") -> SweepValidation:
     sweep = Sweep(kind, 4, 2, (8, 2**20), (times, times), "2.27.3", name)
     found = [Deviation(size, times, 1.0, 0.0, 2.0) for size in sweep.bytes]
     return SweepValidation(sweep, found)
-
-
-def test_rows_of_a_sweep_are_by_size() -> None:
-    rows = validation_rows([swept("all_reduce", 2.0)])
-    assert [row["sizes"] for row in rows] == ["below 64 KiB", "64 KiB to 16 MiB", "all sizes"]
-    assert rows[-1] == {
-        "sweep": "a.csv",
-        "collective": "all_reduce",
-        "ranks": 4,
-        "nodes": 2,
-        "library_version": "2.27.3",
-        "sizes": "all sizes",
-        "count": 2,
-        "median_error": 0.5,
-        "p90_error": 0.5,
-        "within_band": 1.0,
-        "measured_over_model": 2.0,
-        "suspect": False,
-        "basis": "spec",
-        "reason": None,
-    }
 
 
 def test_all_sweeps_together_are_without_the_suspect_ones() -> None:
@@ -133,16 +116,11 @@ def test_a_calibration_by_another_collective_says_so() -> None:
     by = Calibration("node", (swept("all_gather", 1.0).sweep,))
     rows = validation_rows([swept("all_reduce", 1.0), swept("all_gather", 1.0)], by)
     reasons = {row["collective"]: row["reason"] for row in rows}
-    assert (
-        reasons["all_reduce"]
-        == "the calibration has no sweep of all_reduce: deviations of other collectives apply"
-    )
+    why = "the calibration has no sweep of all_reduce: deviations of other collectives apply"
+    assert reasons["all_reduce"] == why
     assert reasons["all_gather"] is None
     assert {row["basis"] for row in rows} == {"calibrated"}
-
-
-def test_a_sweep_is_validated_by_its_own_machine() -> None:
-    """One that does not fit has no price; the others have a deviation each size."""
+    # one that does not fit has no price; the others have a deviation each size
     machine = catalog.system("dgx-h100")
     odd = Sweep("all_reduce", 9, 2, (8,), (1e-5,))
     good, refused = validate_sweeps([Sweep("all_reduce", 8, 1, (8, 16), (1e-5, 1e-5)), odd], machine)

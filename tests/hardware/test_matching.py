@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cclbench.ground.errors import UsageError
@@ -11,6 +13,7 @@ from cclbench.hardware.matching import StatedMachine, must_fit, system_contradic
 
 H100 = "NVIDIA H100 80GB HBM3"
 EFA = "EFAv2 32x100 Gb/s per node (p5.48xlarge)"
+MI300X = ("AMD Instinct MI300X", "", "")
 
 
 @pytest.mark.parametrize(
@@ -56,26 +59,16 @@ def test_otherwise_it_is_asked(stated: list[StatedMachine], says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stated", "system", "says"),
+    ("device", "system", "says"),
     [
-        (
-            StatedMachine("a", ("AMD Instinct MI300X",), 8),
-            "dgx-b200",
-            "its device is AMD Instinct MI300X, but dgx-b200 has",
-        ),
-        (
-            StatedMachine("a", (H100,), 8, EFA),
-            "dgx-h100",
-            "its network is efa-v2, but dgx-h100 has infiniband-ndr",
-        ),
-        (
-            StatedMachine("a", (H100,), 8, driver="IB"),
-            "aws-p5",
-            "its transport is IB, but that of aws-p5 is aws-ofi-nccl",
-        ),
+        (MI300X, "dgx-b200", "its device is AMD Instinct MI300X, but dgx-b200 has"),
+        ((H100, EFA, ""), "dgx-h100", "its network is efa-v2, but dgx-h100 has infiniband-ndr"),
+        ((H100, "", "IB"), "aws-p5", "its transport is IB, but that of aws-p5 is aws-ofi-nccl"),
     ],
 )
-def test_another_machine_is_refused(stated: StatedMachine, system: str, says: str) -> None:
+def test_another_machine_is_refused(device: Any, system: str, says: str) -> None:
+    name, network, driver = device
+    stated = StatedMachine("a", (name,), 8, network, driver)
     with pytest.raises(UsageError, match=f"a is not from {system}") as raised:
         must_fit([stated], catalog.system(system))
     assert says in str(raised.value)
@@ -94,73 +87,53 @@ def test_what_the_catalog_does_not_know_contradicts_nothing(stated: StatedMachin
     must_fit([stated], catalog.system("mi300x-8gpu"))
 
 
-def test_a_device_is_found_as_people_write_it() -> None:
-    """With or without its maker, what stands in parentheses aside, hyphens for blanks."""
-    for name in ("H100 80GB HBM3", "NVIDIA H100-80GB-HBM3 (SXM)", "h100-sxm5-80gb"):
-        assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-h100")) is None
-        assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-b200")) == (
-            f"its device is {name}, but dgx-b200 has nvidia-b200-sxm"
-        )
-
-
 @pytest.mark.parametrize(
-    ("stated", "system", "why"),
+    ("field", "text", "system", "why"),
     [
+        ("network", "InfiniBand HDR", "rtx4090-8gpu", "infiniband-hdr, but rtx4090-8gpu has no network"),
+        ("driver", "AWS Libfabric", "rtx4090-8gpu", "AWS Libfabric, but that of rtx4090-8gpu is unknown"),
+        ("driver", "IB", "google-tpu-v5e-pod", "IB, but that of google-tpu-v5e-pod is unknown"),
+        *(("driver", "AWS Libfabric", "alps-gh200", None), ("driver", "Socket", "alps-gh200", None)),
+        ("network", "EFA v3", "aws-p5en", None),
+        ("network", "EFA v3", "aws-p5", "efa-v3, but aws-p5 has efa-v2"),
+        *(("network", "some IB", "dgx-a100", None), ("network", "slingshot11", "alps-gh200", None)),
+        ("network", "FasTrak", "gcp-a3-mega", None),
+        # a family of networks is any generation
         (
-            StatedMachine("a", network="InfiniBand HDR"),
-            "rtx4090-8gpu",
-            "its network is infiniband-hdr, but rtx4090-8gpu has no network",
+            "network",
+            "EFA",
+            "dgx-h100",
+            "efa-v1 or efa-v2 or efa-v3 or efa-v4, but dgx-h100 has infiniband-ndr",
         ),
-        (
-            StatedMachine("a", driver="AWS Libfabric"),
-            "rtx4090-8gpu",
-            "its transport is AWS Libfabric, but that of rtx4090-8gpu is unknown",
-        ),
-        (
-            StatedMachine("a", driver="IB"),
-            "google-tpu-v5e-pod",
-            "its transport is IB, but that of google-tpu-v5e-pod is unknown",
-        ),
-        (StatedMachine("a", driver="AWS Libfabric"), "alps-gh200", None),
-        (StatedMachine("a", driver="Socket"), "alps-gh200", None),
-        (StatedMachine("a", network="EFA v3"), "aws-p5en", None),
-        (StatedMachine("a", network="EFA v3"), "aws-p5", "its network is efa-v3, but aws-p5 has efa-v2"),
-        (StatedMachine("a", network="some IB"), "dgx-a100", None),
-        (StatedMachine("a", network="slingshot11"), "alps-gh200", None),
-        (StatedMachine("a", network="FasTrak"), "gcp-a3-mega", None),
     ],
 )
-def test_networks_and_what_drives_them(stated: StatedMachine, system: str, why: str | None) -> None:
-    assert system_contradiction(stated, catalog.system(system)) == why
-
-
-def test_a_family_of_networks_is_any_generation() -> None:
-    why = system_contradiction(StatedMachine("a", network="EFA"), catalog.system("dgx-h100"))
-    assert why == "its network is efa-v1 or efa-v2 or efa-v3 or efa-v4, but dgx-h100 has infiniband-ndr"
+def test_networks_and_what_drives_them(field: str, text: str, system: str, why: str | None) -> None:
+    found = system_contradiction(StatedMachine("a", **{field: text}), catalog.system(system))
+    what = {"network": "network", "driver": "transport"}[field]
+    assert found == (why and f"its {what} is {why}")
 
 
 def test_what_fits_instead_is_listed() -> None:
-    with pytest.raises(
-        UsageError,
-        match=r"a is not from dgx-h100: .*; it fits azure-nd-mi300x-v5, mi300x-8gpu, oci-mi300x-8$",
-    ):
-        must_fit(
-            [StatedMachine("b"), StatedMachine("a", ("AMD Instinct MI300X",), 8)], catalog.system("dgx-h100")
-        )
+    says = r"a is not from dgx-h100: .*; it fits azure-nd-mi300x-v5, mi300x-8gpu, oci-mi300x-8$"
+    stated = [StatedMachine("b"), StatedMachine("a", ("AMD Instinct MI300X",), 8)]
+    with pytest.raises(UsageError, match=says):
+        must_fit(stated, catalog.system("dgx-h100"))
     with pytest.raises(UsageError, match=r"; no machine in the catalog fits$"):
         must_fit([StatedMachine("a", ("AMD Instinct MI300X",), 9)], catalog.system("dgx-h100"))
-
-
-def test_ranks_of_a_node_have_room_in_it() -> None:
-    """As many as it has devices; all that are stated together."""
+    # as many as it has devices; all that are stated together
     trainium = StatedMachine("a", network="EFA v1"), StatedMachine("b", ranks_a_node=16)
     with pytest.raises(UsageError, match="give --system: aws-trn1, aws-trn1n"):
         system_of(trainium)
-    with pytest.raises(
-        UsageError, match="a, b: no machine in the catalog fits what is stated; give --system ID"
-    ):
+    says = "a, b: no machine in the catalog fits what is stated; give --system ID"
+    with pytest.raises(UsageError, match=says):
         system_of([trainium[0], StatedMachine("b", ranks_a_node=17)])
     with pytest.raises(UsageError, match="a: states neither its devices nor its network"):
         system_of([StatedMachine("a", driver="Socket", ranks_a_node=8)])
     with pytest.raises(UsageError, match="machines in the catalog fit; give --system: "):
         system_of([StatedMachine("a"), StatedMachine("a", driver="IB")])
+    # with or without its maker, what stands in parentheses aside, hyphens for blanks
+    for name in ("H100 80GB HBM3", "NVIDIA H100-80GB-HBM3 (SXM)", "h100-sxm5-80gb"):
+        assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-h100")) is None
+        assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-b200")) == (
+            f"its device is {name}, but dgx-b200 has nvidia-b200-sxm"
+        )

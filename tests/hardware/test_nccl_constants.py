@@ -112,8 +112,5 @@ def test_shares_of_protocols() -> None:
     assert nccl.TREE_LL128_ONE_NODE == 7 / 9
     assert nccl.TREE_LL128 == 120 / 128
     assert nccl.NVLS_EFFICIENCY == {"hopper": 0.85, "blackwell": 0.74}
-
-
-def test_what_is_under_way_at_a_hop() -> None:
-    """NCCL_BUFFSIZE of 4 MiB in NCCL_STEPS = 8 steps (`src/init.cc`, `src/include/device.h`), 16 channels."""
+    # NCCL_BUFFSIZE of 4 MiB in NCCL_STEPS = 8 steps (`src/init.cc`, `src/include/device.h`), 16 channels
     assert nccl.CHUNKS_BYTES == 16 * (4 << 20) // 8

@@ -14,15 +14,8 @@ from cclbench.hardware.system import ScaleOut, ScaleUp, System
 
 UP = Fabric("up", "fabric", "scale_up", "switch", 25e9, 0.8)
 OUT = Fabric("out", "fabric", "scale_out", "fat-tree", 50e9, 0.9)
-NODE = System(
-    "node",
-    "system",
-    "chip",
-    4,
-    ScaleUp(UP, "switch", 4, links=12, bytes_per_s=300e9),
-    ScaleOut(OUT, 4, 50e9),
-    "ampere",
-)
+LINKS = ScaleUp(UP, "switch", 4, links=12, bytes_per_s=300e9)
+NODE = System("node", "system", "chip", 4, LINKS, ScaleOut(OUT, 4, 50e9), "ampere")
 
 
 def with_links(**changes: object) -> System:
@@ -32,27 +25,16 @@ def with_links(**changes: object) -> System:
 
 def rate(system: System, ranks: Sequence[int]) -> float:
     """B/s of the group's rate, which there is."""
-    found = rate_of(system, ranks)
-    assert isinstance(found, Rate), found
-    return found.bytes_per_s
+    return rate_of(system, ranks).bytes_per_s  # type: ignore[union-attr]
 
 
 def test_a_rate_names_its_tier_and_its_fabric() -> None:
     assert rate_of(NODE, range(4)) == Rate(240e9, "scale_up", "up", usable=True)
     assert rate_of(NODE, range(8)) == Rate(180e9, "scale_out", "out", usable=True)
-
-
-def test_where_nobody_states_what_is_usable_it_is_the_line_rate() -> None:
+    # where nobody states what is usable it is the line rate
     fabric = structs.replace(UP, usable_fraction=None)
     assert rate_of(with_links(fabric=fabric), [0, 1]) == Rate(300e9, "scale_up", "up", usable=False)
-
-
-@pytest.mark.parametrize("ranks", [[], [3], [3, 3]])
-def test_a_group_of_one_has_none(ranks: list[int]) -> None:
-    assert rate_of(NODE, ranks) == "a group of one rank moves no data"
-
-
-def test_a_tier_without_a_rate_is_named() -> None:
+    # a tier without a rate is named
     unjoined = structs.replace(NODE, scale_up=None)
     # two meet in a node, of which nobody says what joins them
     assert rate_of(unjoined, [0, 1, 4, 5]) == "node states no rate in its scale-up domain"
@@ -62,7 +44,12 @@ def test_a_tier_without_a_rate_is_named() -> None:
     assert rate_of(alone, [0, 4]) == "node states no rate of its network interfaces"
 
 
-def test_a_part_of_a_mesh_has_the_links_to_its_own() -> None:
+@pytest.mark.parametrize("ranks", [[], [3], [3, 3]])
+def test_a_group_of_one_has_none(ranks: list[int]) -> None:
+    assert rate_of(NODE, ranks) == "a group of one rank moves no data"
+
+
+def test_parts_of_a_mesh_and_a_torus() -> None:
     """One of three links to another of the four, two to two others; all in a whole domain."""
     mesh = with_links(peers="mesh", links_per_pair=4)
     assert rate(mesh, [0, 1]) == pytest.approx(80e9)
@@ -71,9 +58,7 @@ def test_a_part_of_a_mesh_has_the_links_to_its_own() -> None:
     uneven = with_links(peers="mesh")
     assert rate_of(uneven, [0, 1]) == "the number of links between two of its accelerators is not known"
     assert rate(uneven, range(4)) == pytest.approx(240e9)
-
-
-def test_a_torus_that_does_not_close_has_half() -> None:
+    # a torus that does not close has half
     line = with_links(peers="torus", wraps=False)
     assert rate(line, range(4)) == pytest.approx(120e9)
     assert rate(with_links(peers="torus", wraps=True), range(4)) == pytest.approx(240e9)
@@ -87,8 +72,5 @@ def test_a_domain_has_the_interfaces_of_its_nodes() -> None:
     assert rate(rack, [0, 1, 2, 3, 8, 9, 10, 11]) == pytest.approx(4 * 45e9)
     assert rate(rack, [0, 1, 4, 5, 8]) == pytest.approx(45e9)
     assert rate(rack, [0, 8, 4, 12]) == pytest.approx(2 * 45e9)
-
-
-def test_domains_within_a_node_have_its_interfaces() -> None:
-    """Of two pairs in a node a group of all four of each of two nodes has all four interfaces."""
+    # of two pairs in a node a group of all four of each of two nodes has all four interfaces
     assert rate(with_links(domain=2), range(8)) == pytest.approx(180e9)

@@ -47,7 +47,7 @@ LEARNED = Residuals(
 MIDDLE = np.array([KNOTS[1]])
 
 
-def test_medians_are_shrunk_by_how_many_agree() -> None:
+def test_medians_slopes_and_quantiles() -> None:
     """Of s² = 0.02 · 2/π a median of one has v = 0.02, of four 0.005; τ² = mean(0.04 − 0.02, 0.01 − 0.005).
 
     That is 0.0125: weights 0.0125 / 0.0325 and 0.0125 / 0.0175.  Medians within their noise are 0.
@@ -57,16 +57,10 @@ def test_medians_are_shrunk_by_how_many_agree() -> None:
     assert found == pytest.approx([0.2 * 0.0125 / 0.0325, -0.1 * 0.0125 / 0.0175])
     assert shrunk_medians(np.array([0.1, -0.05]), np.array([1, 4]), variances).tolist() == [0.0, 0.0]
     assert shrunk_medians(np.array([0.2]), np.array([1]), np.zeros(1)).tolist() == [0.2]
-
-
-def test_the_slope_that_is_kept() -> None:
-    """y/x of −1, 0.5 and 2 with weights 1, 4 and 2: half of 7 is passed at 0.5; never below 0 or above 1."""
+    # y/x of −1, 0.5 and 2 with weights 1, 4 and 2: half of 7 is passed at 0.5; never below 0 or above 1
     assert median_slope([(1.0, -1.0), (4.0, 2.0), (-2.0, -4.0)]) == 0.5
     assert (median_slope([(1.0, -1.0)]), median_slope([(1.0, 3.0)]), median_slope([])) == (0.0, 1.0, 0.0)
-
-
-def test_a_weighted_quantile() -> None:
-    """Weights 1, 2 and 1: their middles are at 1/8, 1/2 and 7/8."""
+    # weights 1, 2 and 1: their middles are at 1/8, 1/2 and 7/8
     values, weights = np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0])
     found = [weighted_quantile(values, weights, share) for share in (0.0, 0.125, 0.5, 0.6875, 1.0)]
     assert found == pytest.approx([1.0, 1.0, 2.0, 2.5, 3.0])
@@ -86,13 +80,18 @@ def test_what_all_machines_have_in_common_is_the_centre() -> None:
     found = learn_residuals(sweeps(9, 2.0))
     assert found.log_correction(HERE, MIDDLE) == pytest.approx(np.log(2.0), abs=1e-4)
     assert (*found.low, *found.high) == pytest.approx([0.0] * 6, abs=1e-3)
-
-
-def test_a_regime_of_few_systems_has_no_figure() -> None:
-    """Four of another network teach nothing of that network; a fifth does."""
+    # four of another network teach nothing of that network; a fifth does
     four, five = (learn_residuals([*sweeps(11, 1.0), *sweeps(n, 3.0, "tcpx")]) for n in (4, 5))
     assert four.centre == {}
     assert set(five.centre) == {"tcpx"}
+    # of two racks that take 3 and 1/4 times as long, log 4; centre, band and shares are those of others
+    alone = learn_residuals(sweeps(9, 2.0))
+    racks = [
+        replace(sweep, setting=replace(sweep.setting, between_domains=True))
+        for sweep in (*sweeps(1, 3.0, "a"), *sweeps(1, 0.25, "b"))
+    ]
+    found = learn_residuals([*sweeps(9, 2.0), *racks])
+    assert found == replace_struct(alone, between_domains=round(float(np.log(4)), 4))
 
 
 def test_the_correction_is_the_sum_over_regimes() -> None:
@@ -102,6 +101,16 @@ def test_the_correction_is_the_sum_over_regimes() -> None:
     assert LEARNED.log_correction(HERE, np.array([2.0**23.5, 1.0, 2.0**40])) == pytest.approx([0.3, 0.1, 0.3])
     for other in (replace(HERE, swept=False), replace(HERE, kind="all_to_all")):
         assert LEARNED.log_correction(other, MIDDLE).tolist() == [0.0]
+    # 0.1, 0.3 and 0.3 there; straight in between, level beyond, also of nothing
+    sizes = np.array([0.0, 2.0**13, 2.0**16.5, 2.0**20, 2.0**27, 2.0**30])
+    assert LEARNED.log_correction(HERE, sizes) == pytest.approx([0.1, 0.1, 0.2, 0.3, 0.3, 0.3])
+    wider = replace_struct(LEARNED, low=(0.1, 0.2, 0.4), high=(0.2, 0.2, 0.8))
+    spread = wider.band_half_widths(HERE, np.array([2.0**23.5]))
+    assert [float(side[0]) for side in spread] == pytest.approx([0.3, 0.5])
+    # at all sizes 0.4 below, and √(0.8² + 0.6²) = 1 above
+    by = replace_struct(LEARNED, low=(0.1, 0.2, 0.4), high=(0.8, 0.2, 0.3), between_domains=0.6)
+    low, high = by.band_half_widths(replace(HERE, between_domains=True), np.array([8.0, 2.0**30]))
+    assert (low.tolist(), high.tolist()) == ([0.4, 0.4], pytest.approx([1.0, 1.0]))
 
 
 def test_what_two_predictions_share() -> None:
@@ -112,12 +121,15 @@ def test_what_two_predictions_share() -> None:
     assert LEARNED.deviation_correlation(HERE, gather, 2) == 0.25 * 0.25
     for other in (replace(HERE, machine="there"), replace(HERE, several_nodes=False)):
         assert LEARNED.deviation_correlation(HERE, other, 0) == 0
-
-
-def test_what_is_kept_among_other_ranks() -> None:
-    """Shares of 1/2 and 1/4 at one doubling and two: straight in between, none from three on."""
+    # shares of 1/2 and 1/4 at one doubling and two: straight in between, none from three on
     found = LEARNED.kept.share_among_ranks([0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 8.0])
     assert found.tolist() == [1.0, 0.75, 0.5, 0.25, 0.125, 0.0, 0.0]
+    # what is remembered counts doublings both ways
+    for ranks in (8, 32):
+        assert LEARNED.deviation_correlation(HERE, replace(HERE, ranks=ranks), 0) == 0.5
+    assert LEARNED.deviation_correlation(HERE, HERE, np.array([-2.0, 1.0])) == pytest.approx([0.25, 0.5])
+    there = replace(HERE, machine="there")
+    assert LEARNED.deviation_correlation(HERE, there, np.array([0.0, 1.0])).tolist() == [0.0, 0.0]
 
 
 def scaled(machine: str, by_ranks: dict[int, float]) -> list[ObservedSweep]:
@@ -152,57 +164,7 @@ def test_the_band_of_a_ratio() -> None:
     ):
         below, above = ratio_half_widths(LEARNED, HERE, MIDDLE, other, MIDDLE)
         assert (below[0], above[0]) == pytest.approx((width, width))
-
-
-def test_regimes_from_the_widest_to_the_narrowest() -> None:
-    assert HERE.regime_names == ("rings and trees", "several nodes", "ib-verbs", "all_reduce")
-    inside = replace(HERE, several_nodes=False, network="switch", kind="broadcast")
-    assert inside.regime_names == ("rings and trees", "one node", "switch", "broadcast")
-    assert replace(HERE, kind="send").regime_names == ("pairs",)
-    assert replace(HERE, swept=False).regime_names == ()
-
-
-def test_figures_stand_at_8_kib_1_mib_and_128_mib() -> None:
-    """0.1, 0.3 and 0.3 there; straight in between, level beyond, also of nothing."""
-    sizes = np.array([0.0, 2.0**13, 2.0**16.5, 2.0**20, 2.0**27, 2.0**30])
-    assert LEARNED.log_correction(HERE, sizes) == pytest.approx([0.1, 0.1, 0.2, 0.3, 0.3, 0.3])
-    spread = replace_struct(LEARNED, low=(0.1, 0.2, 0.4), high=(0.2, 0.2, 0.8)).band_half_widths(
-        HERE, np.array([2.0**23.5])
-    )
-    assert [float(side[0]) for side in spread] == pytest.approx([0.3, 0.5])
-
-
-def test_between_racks_the_band_is_the_widest_and_what_is_published() -> None:
-    """At all sizes 0.4 below, and √(0.8² + 0.6²) = 1 above."""
-    by = replace_struct(LEARNED, low=(0.1, 0.2, 0.4), high=(0.8, 0.2, 0.3), between_domains=0.6)
-    low, high = by.band_half_widths(replace(HERE, between_domains=True), np.array([8.0, 2.0**30]))
-    assert (low.tolist(), high.tolist()) == ([0.4, 0.4], pytest.approx([1.0, 1.0]))
-
-
-def test_racks_teach_only_what_racks_deviate_by() -> None:
-    """Of two racks that take 3 and 1/4 times as long, log 4; centre, band and shares are those of others."""
-    alone = learn_residuals(sweeps(9, 2.0))
-    racks = [
-        replace(sweep, setting=replace(sweep.setting, between_domains=True))
-        for sweep in (*sweeps(1, 3.0, "a"), *sweeps(1, 0.25, "b"))
-    ]
-    found = learn_residuals([*sweeps(9, 2.0), *racks])
-    assert found == replace_struct(alone, between_domains=round(float(np.log(4)), 4))
-
-
-def test_figures_are_those_stated_within() -> None:
-    """One within another, and what was there before afterwards."""
-    own = current_residuals()
-    other = replace_struct(LEARNED, low=(1.0, 1.0, 1.0))
-    with replaced_residuals(LEARNED):
-        with replaced_residuals(other):
-            assert current_residuals() is other
-        assert current_residuals() is LEARNED
-    assert current_residuals() is own
-
-
-def test_the_band_of_two_sizes_of_one_machine() -> None:
-    """Seven doublings apart they share 1/2^7: the rest adds, of what is shared the difference counts."""
+    # seven doublings apart they share 1/2^7: the rest adds, of what is shared the difference counts
     by = replace_struct(LEARNED, low=(0.1, 0.3, 0.3), high=(0.2, 0.4, 0.4))
     small, large, shared = np.array([2.0**13]), np.array([2.0**20]), 1 / 128
     below, above = ratio_half_widths(by, HERE, small, HERE, large)
@@ -214,12 +176,20 @@ def test_the_band_of_two_sizes_of_one_machine() -> None:
     assert ratio_half_widths(by, HERE, none, HERE, np.array([1.0]))[0] == pytest.approx(0.0)
 
 
-def test_what_is_remembered_counts_doublings_both_ways() -> None:
-    for ranks in (8, 32):
-        assert LEARNED.deviation_correlation(HERE, replace(HERE, ranks=ranks), 0) == 0.5
-    assert LEARNED.deviation_correlation(HERE, HERE, np.array([-2.0, 1.0])) == pytest.approx([0.25, 0.5])
-    there = replace(HERE, machine="there")
-    assert LEARNED.deviation_correlation(HERE, there, np.array([0.0, 1.0])).tolist() == [0.0, 0.0]
+def test_regimes_and_what_is_current() -> None:
+    assert HERE.regime_names == ("rings and trees", "several nodes", "ib-verbs", "all_reduce")
+    inside = replace(HERE, several_nodes=False, network="switch", kind="broadcast")
+    assert inside.regime_names == ("rings and trees", "one node", "switch", "broadcast")
+    assert replace(HERE, kind="send").regime_names == ("pairs",)
+    assert replace(HERE, swept=False).regime_names == ()
+    # one within another, and what was there before afterwards
+    own = current_residuals()
+    other = replace_struct(LEARNED, low=(1.0, 1.0, 1.0))
+    with replaced_residuals(LEARNED):
+        with replaced_residuals(other):
+            assert current_residuals() is other
+        assert current_residuals() is LEARNED
+    assert current_residuals() is own
 
 
 def predicted(machine: str, size: int = 2**20, **more: str) -> Prediction:
@@ -243,9 +213,7 @@ def test_a_ratio_of_two_predictions() -> None:
     edges = [tree.fastest_s / p5.fastest_s, tree.slowest_s / p5.slowest_s, tree.formula_s / p5.formula_s]
     assert other.expected == pytest.approx(edges[2])
     assert (other.low, other.high) == (pytest.approx(np.min(edges)), pytest.approx(np.max(edges)))
-
-
-def test_a_prediction_is_the_formula_corrected_and_what_is_asked_for_is_not() -> None:
+    # a prediction is the formula corrected and what is asked for is not
     with replaced_residuals(LEARNED):
         chosen, asked = predicted("dgx-h100"), predicted("dgx-h100", algorithm="ring")
     assert chosen.time_s == pytest.approx(chosen.formula_s * np.exp(0.3))
@@ -333,7 +301,6 @@ def test_predictions_beyond_all_sweeps_say_so(test_data: Path) -> None:
     def reason(machine: str, ranks: int) -> str:
         own = system(machine)
         found = price_collective("all_reduce", 2**20, own.group_members(ranks), own)
-        assert isinstance(found, Prediction)
         return found.reason or ""
 
     assert "extrapolation" not in reason("dgx-h100", 256) + reason("gb200-nvl72", 72)

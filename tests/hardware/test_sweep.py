@@ -10,13 +10,8 @@ import pytest
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware.sweep import Sweep, group_words, merge_sweeps
 
-GOOD: dict[str, Any] = {
-    "kind": "all_reduce",
-    "ranks": 4,
-    "nodes": 2,
-    "bytes": (8, 16, 32),
-    "seconds": (1e-5, 2e-5, 3e-5),
-}
+GOOD: dict[str, Any] = {"kind": "all_reduce", "ranks": 4, "nodes": 2, "bytes": (8, 16, 32)}
+GOOD["seconds"] = (1e-5, 2e-5, 3e-5)
 
 
 @pytest.mark.parametrize(
@@ -37,10 +32,8 @@ def test_what_is_a_sweep_still(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        ({"ranks": 1}, "impossible group"),
-        ({"nodes": 5}, "impossible group"),
-        ({"bytes": (8, 8, 16)}, "do not ascend"),
-        ({"bytes": (0, 8, 16)}, "1 B and 1 PiB"),
+        *(({"ranks": 1}, "impossible group"), ({"nodes": 5}, "impossible group")),
+        *(({"bytes": (8, 8, 16)}, "do not ascend"), ({"bytes": (0, 8, 16)}, "1 B and 1 PiB")),
         *(({"seconds": (seconds, 1.0, 1.0)}, "above 0 s") for seconds in (0.0, float("nan"), float("inf"))),
         ({"ranks": (1 << 20) + 1}, "among 1,048,577 ranks on 2 nodes: impossible group"),
         ({"nodes": 0}, "on 0 nodes: impossible group"),
@@ -64,6 +57,20 @@ def test_a_sweep_in_words() -> None:
     assert (own.display_name, own.group_words) == ("a.csv", "all_reduce, 4 ranks on 2 nodes")
     assert own.without_origin == Sweep(**GOOD)
     assert group_words("all_gather", 1024, 1) == "all_gather, 1,024 ranks on 1 node"
+    # sizes that one of them has alone are kept; another group or collective stays apart
+    other = Sweep(**GOOD | {"bytes": (4, 8), "seconds": (1e-6, 3e-5)}, source="b")
+    third = Sweep(**GOOD | {"bytes": (8,), "seconds": (9e-5,)})
+    apart = [Sweep(**GOOD | change) for change in ({"nodes": 1}, {"ranks": 8}, {"kind": "all_gather"})]
+    found = merge_sweeps([Sweep(**GOOD, source="a"), other, *apart, third])
+    assert found[1:] == apart
+    assert found[0] == Sweep("all_reduce", 4, 2, (4, 8, 16, 32), (1e-6, 3e-5, 2e-5, 3e-5))
+    # sweeps of two releases are not merged
+    with pytest.raises(UsageError) as raised:
+        merge_sweeps([Sweep(**GOOD, library_version="2.27.3", source="a"), Sweep(**GOOD, source="b")])
+    assert str(raised.value) == (
+        "a and b both measure all_reduce, 4 ranks on 2 nodes, with releases 2.27.3 and unknown; "
+        "a calibration covers one release: give one of them"
+    )
 
 
 @pytest.mark.parametrize(("at", "left"), [(0, (16, 32)), (1, (8, 32)), (2, (8, 16))])
@@ -72,23 +79,4 @@ def test_a_sweep_without_one_of_its_sizes(at: int, left: tuple[int, ...]) -> Non
     assert found.bytes == left
     assert found.seconds == tuple(
         dict(zip(GOOD["bytes"], GOOD["seconds"], strict=True))[size] for size in left
-    )
-
-
-def test_sweeps_of_one_group_are_merged_by_medians() -> None:
-    """Sizes that one of them has alone are kept; another group or collective stays apart."""
-    other = Sweep(**GOOD | {"bytes": (4, 8), "seconds": (1e-6, 3e-5)}, source="b")
-    third = Sweep(**GOOD | {"bytes": (8,), "seconds": (9e-5,)})
-    apart = [Sweep(**GOOD | change) for change in ({"nodes": 1}, {"ranks": 8}, {"kind": "all_gather"})]
-    found = merge_sweeps([Sweep(**GOOD, source="a"), other, *apart, third])
-    assert found[1:] == apart
-    assert found[0] == Sweep("all_reduce", 4, 2, (4, 8, 16, 32), (1e-6, 3e-5, 2e-5, 3e-5))
-
-
-def test_sweeps_of_two_releases_are_not_merged() -> None:
-    with pytest.raises(UsageError) as raised:
-        merge_sweeps([Sweep(**GOOD, library_version="2.27.3", source="a"), Sweep(**GOOD, source="b")])
-    assert str(raised.value) == (
-        "a and b both measure all_reduce, 4 ranks on 2 nodes, with releases 2.27.3 and unknown; "
-        "a calibration covers one release: give one of them"
     )

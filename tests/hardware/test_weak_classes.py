@@ -14,7 +14,7 @@ from msgspec import structs
 from cclbench.hardware import weak_classes
 from cclbench.hardware.calibration import Calibration
 from cclbench.hardware.catalog import system
-from cclbench.hardware.collectives import Prediction, price_collective
+from cclbench.hardware.collectives import price_collective
 from cclbench.hardware.prediction import predict_rows
 from cclbench.hardware.residual_learning import ObservedSweep
 from cclbench.hardware.residuals import ClassScore, KeptShares, Residuals, ResidualSetting, residual_table
@@ -32,16 +32,11 @@ def with_classes(monkeypatch: pytest.MonkeyPatch, classes: dict[str, ClassScore]
     monkeypatch.setattr(weak_classes, "residual_table", lambda: table)
 
 
-def test_classes_are_maker_and_network() -> None:
+def test_a_class_is_weak_by_its_error_or_its_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     inside = replace(HERE, several_nodes=False, network="mesh", architecture="amd")
     assert (machine_class(HERE), machine_class(inside)) == ("NVIDIA, Slingshot", "AMD, one node")
     assert machine_class(replace(HERE, network="a-new-one")) == "NVIDIA, a-new-one"
-
-
-def test_a_class_is_weak_by_its_error_its_machines_or_where_none_is_published(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """20 % is not weak, 21 % is, above 16 MiB 10 %; three machines are not, two are, and none published."""
+    # 20 % is not weak, 21 % is, above 16 MiB 10 %; three machines are not, two are, and none published
     sound = ClassScore((0.09, 0.09, 0.09), (9, 9, 9))
     with_classes(
         monkeypatch,
@@ -60,14 +55,10 @@ def test_a_class_is_weak_by_its_error_its_machines_or_where_none_is_published(
         "weak class: all_reduce, above 16 MiB: median error 10%, published machines: 9",
     )
     with_classes(
-        monkeypatch,
-        {"NVIDIA, Slingshot": sound, "all_reduce": structs.replace(sound, machines=(2, 3, 3))},
+        monkeypatch, {"NVIDIA, Slingshot": sound, "all_reduce": structs.replace(sound, machines=(2, 3, 3))}
     )
-    assert class_marks(HERE, SIZES) == (
-        ("weak class: all_reduce, below 64 KiB: published machines: 2",),
-        (),
-        (),
-    )
+    few = "weak class: all_reduce, below 64 KiB: published machines: 2"
+    assert class_marks(HERE, SIZES) == ((few,), (), ())
     assert len(class_marks(replace(HERE, kind="gather"), SIZES[:1])[0]) == 1
     assert class_marks(replace(HERE, swept=False), SIZES) == ((), (), ())
 
@@ -76,23 +67,16 @@ def test_predictions_carry_the_marks_of_their_sizes() -> None:
     """Two nodes of Alps: 1 MiB is in a band 54 % off, 8 B in none; in rows of each, and in JSON."""
     alps = system("alps-gh200")
     found = price_collective("all_reduce", [8, 2**20], range(8), alps)
-    assert isinstance(found, Prediction)
     assert found.marks[0] == ()
     assert found.all_marks == found.marks[1]
     assert found.marks[1][0].startswith("weak class: NVIDIA, Slingshot, 64 KiB to 16 MiB: median error ")
     rows = predict_rows("all_reduce", [8, 2**20], 8, alps)
     assert [row["marks"] for row in rows] == [None, found.marks[1][0]]
     plain = price_collective("all_reduce", [8, 2**20], range(16), system("dgx-h100"))
-    assert isinstance(plain, Prediction)
     assert plain.all_marks == ()
-
-
-def test_a_machine_that_was_measured_has_no_marks() -> None:
-    """Its own sweep says more than its class."""
-    alps = system("alps-gh200")
+    # its own sweep says more than its class
     by = Calibration(alps.id, (Sweep("all_reduce", 8, 2, (2**20,), (1e-3,)),))
     found = by.price_collective("all_reduce", [2**20], range(8), alps)
-    assert isinstance(found, Prediction)
     assert (found.basis, found.all_marks) == ("calibrated", ())
 
 
@@ -126,11 +110,8 @@ def test_what_a_class_holds_by(repository: Path, monkeypatch: pytest.MonkeyPatch
     board = importlib.import_module("scoreboard")
     sound = board.ClassBand("c", 2, 5, 50, 0.2, 0.09, 0.8, False, 2, 10, 0.13, 0.1)
     off = replace(sound, of_machines=0.1)
-    assert [each.holds_by for each in (sound, off, replace(off, weak=True))] == [
-        "error",
-        "floor",
-        "floor and mark",
-    ]
+    holds = [each.holds_by for each in (sound, off, replace(off, weak=True))]
+    assert holds == ["error", "floor", "floor and mark"]
     apart = replace(off, there=0.14)
     for each in (apart, replace(off, there=None, floor=None)):
         assert (each.holds_by, replace(each, weak=True).holds_by) == (board.NOTHING, "mark")

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,10 +21,12 @@ class Answer(NamedTuple):
     err: str
 
 
+Call = Callable[..., Answer]
+Told = Callable[..., Any]
+
+
 @pytest.fixture
-def call(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., Answer]:
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
     """`cclbench ARGUMENTS` in this process, with `tmp_path / "store"` as the store."""
     monkeypatch.setenv("CCLBENCH_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("COLUMNS", "80")
@@ -34,3 +37,9 @@ def call(
         return Answer(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def told(call: Call) -> Told:
+    """What a command prints as JSON."""
+    return lambda *words: json.loads(call(*words, "--json").out)

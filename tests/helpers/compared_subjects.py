@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from cclbench.ground.schema import RESULTS
 from cclbench.record.facts import TraceFacts
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
-from helpers.typed import PUBLISHED, record
+from helpers.typed import PUBLISHED, changed, record
 
 Row = dict[str, Any]
 CUT = {"file": "x.json", "byte": 1, "reason": "ends early"}
@@ -29,12 +30,11 @@ PARTS = ("compute", "exposed_transfer", "exposed_wait", "exposed_unmatched", "ex
 
 def row(metric: str, value: float | None, unit: str = "s", **other: Any) -> Row:
     """A row of the results table; `ok` and measured where it has a value."""
-    ok = value is not None
     blank: Row = dict.fromkeys(RESULTS.names)
     blank |= {"window": "steps", "version": 1, "source": "kineto", "unit": unit, "metric": metric}
-    blank |= {"value": value, "status": "ok" if ok else "not_applicable"}
-    blank |= {"provenance": "measured" if ok else None, "reason": None if ok else "nobody knows"}
-    return blank | other
+    missing = {"status": "not_applicable", "provenance": None, "reason": "nobody knows"}
+    told = missing if value is None else {"status": "ok", "provenance": "measured", "reason": None}
+    return blank | {"value": value} | told | other
 
 
 def steps_of(metric: str, values: Sequence[float], unit: str = "s", **other: Any) -> list[Row]:
@@ -56,31 +56,17 @@ def parts_of(**seconds: float) -> list[Row]:
     return [row("time.step", whole), row("time.step_parts", whole), *found]
 
 
+CARD = """\
+{"version": 2, "id": "tiny", "description": "a card",
+ "workload": {"phase": "training", "model": {"name": "tiny-llama", "parameters": 1000}, "precision": "bf16",
+              "batch": {"global": 16, "sequence_length": 128}},
+ "hardware": {"accelerator": "nvidia-h100-sxm", "count": 4}, "parallelism": {"tp": 2}}
+"""
+
+
 def card(**changes: Any) -> dict[str, Any]:
     """A card of 16 samples of 128 tokens on 4 devices; `changes` are dotted paths with `__`, None removes."""
-    raw: dict[str, Any] = {
-        "version": 2,
-        "id": "tiny",
-        "description": "a card",
-        "workload": {
-            "phase": "training",
-            "model": {"name": "tiny-llama", "parameters": 1000},
-            "precision": "bf16",
-            "batch": {"global": 16, "sequence_length": 128},
-        },
-        "hardware": {"accelerator": "nvidia-h100-sxm", "count": 4},
-        "parallelism": {"tp": 2},
-    }
-    for path, value in changes.items():
-        *folders, last = path.split("__")
-        place = raw
-        for folder in folders:
-            place = place[folder]
-        if value is None:
-            del place[last]
-        else:
-            place[last] = value
-    return raw
+    return changed(json.loads(CARD), changes)
 
 
 @dataclass
@@ -126,20 +112,11 @@ def subject(
 ) -> ComparisonSubject:
     """A subject of that many traced ranks on H100s."""
     told = {"world_size": world or ranks, "device_name": "H100", "works_on": "device", **facts}
-    entries = [
-        {
-            "rank": r,
-            "facts": told,
-            "files": [{"name": f"rank{r}", "bytes": 1, "sha256": "0" * 64, "reader": reader}],
-            "truncated": CUT if truncated else None,
-        }
-        for r in range(ranks)
-    ]
-    manifest: dict[str, Any] = {
-        "ranks": entries,
-        "card": {"id": "tiny", "path": "tiny.yaml"} if card else None,
-        "source": "traces/x",
-    }
+    file = {"bytes": 1, "sha256": "0" * 64, "reader": reader}
+    entry = {"facts": told, "truncated": CUT if truncated else None}
+    entries = [entry | {"rank": r, "files": [file | {"name": f"rank{r}"}]} for r in range(ranks)]
+    of_card = {"id": "tiny", "path": "tiny.yaml"} if card else None
+    manifest: dict[str, Any] = {"ranks": entries, "card": of_card, "source": "traces/x"}
     if published is not None:
         manifest |= {"published": {**PUBLISHED, **published}, "ranks": []}
     stored = Stored(f"run-{letter.lower()}", record(manifest), None if published else reader, raw_card=card)

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, window_policy
@@ -18,12 +21,11 @@ from cclbench.ground.evidence_schema import EVIDENCE
 from cclbench.ground.schema import COLLECTIVES, EVENTS, OPERATORS, STEPS
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import builtins
+from helpers.typed import changed
 
-_OPERATOR = dict.fromkeys(OPERATORS.names) | {
-    **dict.fromkeys(("rank", "track", "start_ns", "end_ns", "kernels", "device_ns"), 0),
-    "phase": "other",
-    "recomputed": False,
-}
+Rows = Sequence[Mapping[str, Any]]
+_OPERATOR = dict.fromkeys(OPERATORS.names) | {"phase": "other", "recomputed": False}
+_OPERATOR |= dict.fromkeys(("rank", "track", "start_ns", "end_ns", "kernels", "device_ns"), 0)
 DEVICE_KINDS = ("kernel", "copy", "memset", "sync", "graph")
 
 
@@ -32,16 +34,16 @@ class Tables:
 
     def __init__(
         self,
-        events: Sequence[Mapping[str, Any]],
-        collectives: Sequence[Mapping[str, Any]],
-        steps: Sequence[Mapping[str, Any]],
+        events: Rows,
+        collectives: Rows,
+        steps: Rows,
         facts: TraceFacts,
         rows_a_batch: int = 2,
         clock_residual_ns: float = 0.0,
-        operators: Sequence[Mapping[str, Any]] = (),
+        operators: Rows = (),
     ) -> None:
         self._events = [_event(row) for row in events]
-        self._collectives = [_collective(n, row) for n, row in enumerate(collectives)]
+        self._collectives = collectives
         given = {"rank": 0, "source": "device", "step": None, "open": False, "purity": None}
         self._steps = [given | dict(row) for row in steps]
         self._operators = [_OPERATOR | dict(row) for row in operators]
@@ -58,7 +60,7 @@ class Tables:
         return pa.Table.from_pylist(self._operators, schema=OPERATORS).select(list(columns))
 
     def collectives(self) -> pa.Table:
-        return pa.Table.from_pylist(self._collectives, schema=COLLECTIVES)
+        return collectives_table(*self._collectives)
 
     def steps(self) -> pa.Table:
         return pa.Table.from_pylist(self._steps, schema=STEPS)
@@ -67,7 +69,7 @@ class Tables:
 class Evidence:
     """What lies beside a run's traces: tables or the rows of some, and nothing of others."""
 
-    def __init__(self, **told: pa.Table | Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, **told: pa.Table | Rows) -> None:
         self.told = told
 
     def evidence(self, name: str) -> pa.Table:
@@ -127,9 +129,8 @@ def compute(start: int, end: int, **columns: Any) -> dict[str, Any]:
 
 def comm(start: int, end: int, **columns: Any) -> dict[str, Any]:
     """A communication kernel on stream 20."""
-    return event(
-        "kernel", start, end, **{"category": "communication", "name": "nccl", "track": 20, **columns}
-    )
+    given = {"category": "communication", "name": "nccl", "track": 20}
+    return event("kernel", start, end, **{**given, **columns})
 
 
 def launch(start: int, correlation: int) -> dict[str, Any]:
@@ -149,46 +150,28 @@ def window(
     return {"start_ns": start, "end_ns": end, "step": step, "source": source, "open": still_open}
 
 
+MODEL = {"moe": False, "parameters": 1100, "embedding_parameters": 100, "tied_embeddings": False}
+MODEL |= {"vocabulary": 20, "hidden": 5, "layers": 1, "heads": 2, "head_dim": 5}
+
+
 def card(**changes: Any) -> Card:
     """A training card of a 1-layer model; `changes` are dotted paths with `__`, None removes."""
+    batch = {"global": 4, "sequence_length": 10}
+    workload = {"phase": "training", "precision": "bf16", "model": {**MODEL}, "batch": batch}
     raw: dict[str, Any] = {
         "version": 2,
         "id": "tiny",
         "description": "a card of a test",
-        "workload": {
-            "phase": "training",
-            "precision": "bf16",
-            "model": {
-                "moe": False,
-                "parameters": 1100,
-                "embedding_parameters": 100,
-                "tied_embeddings": False,
-                "vocabulary": 20,
-                "hidden": 5,
-                "layers": 1,
-                "heads": 2,
-                "head_dim": 5,
-            },
-            "batch": {"global": 4, "sequence_length": 10},
-        },
-        "hardware": {"accelerator": "nvidia-a100-sxm-80gb", "count": 2},
+        "workload": workload,
     }
-    for path, value in changes.items():
-        *folders, last = path.split("__")
-        place = raw
-        for folder in folders:
-            place = place[folder]
-        if value is None:
-            place.pop(last, None)
-        else:
-            place[last] = value
-    return card_of(raw, Path())
+    raw |= {"hardware": {"accelerator": "nvidia-a100-sxm-80gb", "count": 2}}
+    return card_of(changed(raw, changes), Path())
 
 
 def a_rank(
-    events: Sequence[Mapping[str, Any]] = (),
-    windows: Sequence[Mapping[str, Any]] = (),
-    collectives: Sequence[Mapping[str, Any]] = (),
+    events: Rows = (),
+    windows: Rows = (),
+    collectives: Rows = (),
     *,
     policy: str = "steps",
     steps: tuple[int | None, int | None] | None = None,
@@ -196,14 +179,12 @@ def a_rank(
     rank: int = 0,
     rows_a_batch: int = 2,
     clock_residual_ns: float = 0.0,
-    operators: Sequence[Mapping[str, Any]] = (),
+    operators: Rows = (),
     **facts: Any,
 ) -> RankView:
     """A rank with those rows; `facts` are those of its trace, on an accelerator unless they say otherwise."""
-    facts = {"works_on": "device", **facts}
-    tables = Tables(
-        events, collectives, windows, TraceFacts(**facts), rows_a_batch, clock_residual_ns, operators
-    )
+    told = TraceFacts(**{"works_on": "device", **facts})
+    tables = Tables(events, collectives, windows, told, rows_a_batch, clock_residual_ns, operators)
     return RankView(tables, rank=rank, window=policy, steps=steps, card=card)
 
 
@@ -228,9 +209,52 @@ def reason(view: RankView, metric: str) -> str:
     return only.reason or ""
 
 
+def told(found: Iterable[Any]) -> dict[Any, float | None]:
+    """Values or rows by what each is about: None of the whole, else that one thing or a tuple of several."""
+    columns = ("step", "collective", "group", "category", "stat")
+    made: dict[Any, float | None] = {}
+    for one in found:
+        get = one.get if isinstance(one, dict) else partial(getattr, one)
+        about = tuple(part for part in (get(column) for column in columns) if part is not None)
+        key = (about[0] if len(about) == 1 else about) if about else None
+        assert key not in made, key
+        made[key] = get("value")
+    return made
+
+
+def in_ns(found: Mapping[Any, float | None]) -> dict[Any, float | None]:
+    """The same in ns, where there is a number."""
+    return {about: None if seconds is None else seconds * 1e9 for about, seconds in found.items()}
+
+
+def parts(view: RankView, metric: str) -> dict[Any, float | None]:
+    """What the metric says of one rank, by what it is about."""
+    return told(values(view, metric))
+
+
+def run_parts(metric: str, *views: RankView) -> dict[Any, float | None]:
+    """What the metric says of the run of those ranks, by what it is about."""
+    return told(row for row in rows_of(metric, *views) if row["rank"] is None)
+
+
+def collectives_table(*rows: Mapping[str, Any]) -> pa.Table:
+    """Those rows of the collectives table."""
+    return pa.Table.from_pylist([_collective(n, row) for n, row in enumerate(rows)], schema=COLLECTIVES)
+
+
 def rows_of(metric: str, *views: RankView) -> list[dict[str, Any]]:
     """The result rows of the metric over those ranks."""
     chosen = METRICS.get(metric)
     ranks = {view.rank: rank_rows(view, [chosen])[metric] for view in views}
     policies = {view.rank: window_policy(view, "steps") for view in views}
     return builtins(metric_rows(chosen, ranks, policies, [], asked="steps", source="kineto"))
+
+
+def an_accelerator(patch: pytest.MonkeyPatch, **facts: Any) -> SimpleNamespace:
+    """Makes that of `card` a chip of those facts, the only accelerator in the catalog beside a CPU."""
+    told = {"peak_flops_per_s": {}, "attainable_flops_per_s": {}}
+    told |= dict.fromkeys(("hbm_bytes_per_s", "sm_count", "cache_bytes"))
+    made, cpu = SimpleNamespace(id="chip", **told | facts), SimpleNamespace(id="cpu", **told)
+    known = {"nvidia-a100-sxm-80gb": made, "generic-cpu": cpu}
+    patch.setattr("cclbench.hardware.catalog.accelerators", lambda: known)
+    return made

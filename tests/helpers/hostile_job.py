@@ -64,66 +64,48 @@ def _step(step: int, rank: int) -> list[dict[str, Any]]:
             _event(text, "kernel", begin + 6, 10, correlation=launch + n, grid=[54, 1, 1]),
         ]
     begin = at + 20 * len(TEXTS) + 10 * rank
-    collective = {
-        "Collective name": "allreduce",
-        "In msg nelems": 1_000_000,
-        "Out msg nelems": 1_000_000,
-        "dtype": ALL if step else "Float",
-        "Group size": 2,
-        "Process Group Name": "0",
-        "Process Group Description": ALL,
-        "Process Group Ranks": "[0, 1]",
-    }
-    return [
-        *events,
-        _event("cudaLaunchKernel", "cuda_runtime", begin, 2, correlation=launch + 99),
-        _event(
-            f"ncclDevKernel_AllReduce_Sum_f32_RING_LL({ALL})",
-            "kernel",
-            begin + 5,
-            60 - 10 * rank,
-            correlation=launch + 99,
-            **collective,
-        ),
-    ]
+    told = {"Collective name": "allreduce", "In msg nelems": 1_000_000, "Out msg nelems": 1_000_000}
+    told |= {"dtype": ALL if step else "Float", "Group size": 2, "Process Group Name": "0"}
+    told |= {"Process Group Description": ALL, "Process Group Ranks": "[0, 1]", "correlation": launch + 99}
+    name = f"ncclDevKernel_AllReduce_Sum_f32_RING_LL({ALL})"
+    events.append(_event("cudaLaunchKernel", "cuda_runtime", begin, 2, correlation=launch + 99))
+    return [*events, _event(name, "kernel", begin + 5, 60 - 10 * rank, **told)]
 
 
 def trace(rank: int) -> dict[str, Any]:
     """Rank 0 or 1 of 2, as PyTorch's profiler writes it."""
+    device = {"id": 0, "name": f"{ALL}{TEXTS[-1]}", "numSms": 108, "totalGlobalMem": 8 * 10**10}
+    group = {"pg_name": "0", "pg_desc": ALL, "backend_config": ALL, "pg_size": 2, "ranks": [0, 1]}
+    job = {"backend": "nccl", "rank": rank, "world_size": 2, "nccl_version": ALL, "pg_config": [group]}
+    named = [
+        {"ph": "M", "name": f"{what}_name", "pid": 0, "tid": tid, "ts": 0, "args": {"name": ALL}}
+        for what, tid in (("process", 0), ("thread", 7))
+    ]
     return {
         "schemaVersion": 1,
-        "deviceProperties": [
-            {"id": 0, "name": f"{ALL}{TEXTS[-1]}", "numSms": 108, "totalGlobalMem": 8 * 10**10}
-        ],
-        "distributedInfo": {
-            "backend": "nccl",
-            "rank": rank,
-            "world_size": 2,
-            "nccl_version": ALL,
-            "pg_config": [
-                {"pg_name": "0", "pg_desc": ALL, "backend_config": ALL, "pg_size": 2, "ranks": [0, 1]}
-            ],
-        },
+        "deviceProperties": [device],
+        "distributedInfo": job,
         ALL: TEXTS[-1],
-        "traceEvents": [
-            {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": ALL}},
-            {"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "ts": 0, "args": {"name": ALL}},
-            *(event for step in (0, 1) for event in _step(step, rank)),
-        ],
+        "traceEvents": [*named, *_step(0, rank), *_step(1, rank)],
         "traceName": ALL,
     }
 
 
 def file_name(rank: int) -> str:
     """A name that a file may have, hostile in every medium; at most 255 bytes."""
-    return (
-        f"rank{rank} <img src=x onerror=alert(5)>`touch {PLANTED}`$(touch {PLANTED})|\u202e{{{{7*7}}}}&=.json"
-    )
+    shells = f"`touch {PLANTED}`$(touch {PLANTED})"
+    return f"rank{rank} <img src=x onerror=alert(5)>{shells}|\u202e{{{{7*7}}}}&=.json"
 
 
 def card(identity: str, paths: list[str], **model: Any) -> dict[str, Any]:
     """A valid card; control characters aside, every text of it is hostile."""
     plain = "".join(c for c in ALL if c.isprintable() or c in "\u202e\u200b\u2066")
+    sizes = {"parameters": 8_325_632, "embedding_parameters": 1_048_576, "tied_embeddings": False}
+    sizes |= {"layers": 2, "heads": 8, "head_dim": 64}
+    traces = [
+        {"path": path, "format": "kineto", "ranks": [rank], "licence": plain}
+        for rank, path in enumerate(paths)
+    ]
     return {
         "version": 2,
         "id": identity,
@@ -131,17 +113,7 @@ def card(identity: str, paths: list[str], **model: Any) -> dict[str, Any]:
         "workload": {
             "phase": "training",
             "precision": "bf16",
-            "model": {
-                "name": plain,
-                "family": plain,
-                "parameters": 8_325_632,
-                "embedding_parameters": 1_048_576,
-                "tied_embeddings": False,
-                "layers": 2,
-                "heads": 8,
-                "head_dim": 64,
-            }
-            | model,
+            "model": {"name": plain, "family": plain, **sizes, **model},
             "batch": {"global": 16, "sequence_length": 128},
             "dataset": plain,
         },
@@ -152,12 +124,7 @@ def card(identity: str, paths: list[str], **model: Any) -> dict[str, Any]:
             "communication": {"library": "nccl", "version": plain, "environment": {"NCCL_X": plain}},
         },
         "parallelism": {"dp_replicate": 2},
-        "evidence": {
-            "traces": [
-                {"path": path, "format": "kineto", "ranks": [rank], "licence": plain}
-                for rank, path in enumerate(paths)
-            ]
-        },
+        "evidence": {"traces": traces},
         "contributor": {"name": plain},
     }
 

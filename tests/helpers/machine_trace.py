@@ -91,13 +91,5 @@ def _arguments(shapes: Sequence[Any], dtype: str, values: Sequence[str]) -> dict
 def _row(
     kind: str, name: str, start: float, us: float, *, tid: int, pid: int = 9, **args: Any
 ) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "cat": kind,
-        "name": name,
-        "ts": start,
-        "dur": us,
-        "pid": pid,
-        "tid": tid,
-        "args": args,
-    }
+    row = {"ph": "X", "cat": kind, "name": name, "ts": start, "dur": us, "pid": pid, "tid": tid}
+    return {**row, "args": args}

@@ -17,17 +17,9 @@ from cclbench.replay.scenario import parse_scenario
 from helpers.synthetic import Case, Distortion, in_layouts, write
 
 KEYS = (
-    "scale_up.bandwidth",
-    "scale_out.bandwidth",
-    "scale_up.latency",
-    "scale_out.latency",
-    "kernels.time",
-    "rank",
-    "copies.bandwidth",
-    "host.time",
-    "host[loader].time",
+    *(f"scale_{where}.{what}" for what in ("bandwidth", "latency") for where in ("up", "out")),
+    *("kernels.time", "rank", "copies.bandwidth", "host.time", "host[loader].time"),
 )
-"""Settings that make a run faster or slower, and those that do only one of them."""
 FASTER = ("launches", "stragglar")
 SLOWER = (
     *("scale_out.reconfiguration", "scale_out.oversubscription", "scale_out.rail_oversubscription"),
@@ -98,18 +90,13 @@ def _check(replay: Replay, texts: list[str], faster: bool | None, found: Drawn) 
     except InputError:
         found.refused += 1
         return
-    if one.idle is not None:
-        found.idle += 1
+    found.idle += one.idle is not None
     unchanged = replay.unchanged.step_ns
     steps = [one.low_ns, one.high_ns, *([] if one.step_ns is None else [one.step_ns])]
     rounding = 1e-12 * unchanged
-    bad = (
-        any(step > unchanged + rounding for step in steps)
-        if faster
-        else any(step < unchanged - rounding for step in steps)
-        if faster is False
-        else any(step != unchanged for step in steps)
-    )
-    if bad:
+    longer = any(step > unchanged + rounding for step in steps)
+    shorter = any(step < unchanged - rounding for step in steps)
+    bad = {True: longer, False: shorter, None: any(step != unchanged for step in steps)}
+    if bad[faster]:
         system = replay.machine.hardware.system
         found.violations.append(f"{replay.graph.windowed} {system} {texts}: {unchanged} -> {steps}")

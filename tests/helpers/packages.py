@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def install(folder: Path, name: str, version: str, groups: Mapping[str, Mapping[str, str]]) -> None:
@@ -29,3 +32,12 @@ def with_module(folder: Path, module: str, source: str, *groups: str) -> dict[st
 def path_to(folder: Path) -> str:
     """PYTHONPATH with the folder ahead of what it has."""
     return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+
+
+def cclbench_with(
+    environment: Mapping[str, str], *words: object, **how: Any
+) -> subprocess.CompletedProcess[str]:
+    """`cclbench WORDS` in a process of its own, with what is installed in the environment."""
+    command = [sys.executable, "-m", "cclbench", *map(str, words)]
+    told = {"check": False, "capture_output": True, "text": True, **how}
+    return subprocess.run(command, env=environment, **told)

@@ -28,14 +28,11 @@ class Page(HTMLParser):
         self.tags[tag] += 1
         if tag not in VOID:
             self._open.append(tag)
+        kept = {"id": self.ids, "title": self.titles} | dict.fromkeys(("href", "src", "action"), self.links)
         for key, value in attrs:
             self.attributes.add(key)
-            if key == "id":
-                self.ids.append(value or "")
-            if key in ("href", "src", "action"):
-                self.links.append(value or "")
-            if key == "title":
-                self.titles.append(value or "")
+            if key in kept:
+                kept[key].append(value or "")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)

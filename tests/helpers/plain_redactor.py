@@ -11,10 +11,10 @@ from cclbench.formats.rewriting import ENVIRONMENT, HOST, JOB
 class PlainRedactor:
     """Replaces the word `secret` and what some fields hold; remembers what it counted."""
 
+    learns = False
+
     def __init__(self) -> None:
         self.counted = Counter[tuple[str, str]]()
-
-    learns = False
 
     def publishes(self, key: str) -> bool:
         """All are."""
@@ -29,6 +29,9 @@ class PlainRedactor:
 
     def field(self, kind: str, _text: str, *, name: str = "") -> tuple[str, Counter[str]]:
         return f"{kind} {name}".strip(), Counter({kind: 1})
+
+    def keeps(self, *_: object) -> bool:
+        return False
 
     def count(self, place: str, counts: dict[str, int]) -> None:
         for kind, number in counts.items():

@@ -9,6 +9,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from helpers.xplane_files import hlo_field as sized  # noqa: F401 - for tests of redaction
+
 
 def gz(data: bytes, name: str = "", mtime: int = 5) -> bytes:
     """A gzip file, with its name in its header where one is given."""
@@ -20,17 +22,9 @@ def gz(data: bytes, name: str = "", mtime: int = 5) -> bytes:
 
 def sqlite_with(path: Path, *statements: str) -> Path:
     """A database made by these statements."""
+    rows = "(1, '/home/zoe4/x'), (2, 'gemm'), (3, CAST(x'fffe2f' AS TEXT))"
+    strings = "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL)"
     with closing(sqlite3.connect(path)) as base, base:
-        base.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL)")
-        base.execute(
-            "INSERT INTO StringIds VALUES (1, '/home/zoe4/x'), (2, 'gemm'), (3, CAST(x'fffe2f' AS TEXT))"
-        )
-        for statement in statements:
+        for statement in (strings, f"INSERT INTO StringIds VALUES {rows}", *statements):  # noqa: S608
             base.execute(statement)
     return path
-
-
-def sized(number: int, data: bytes) -> bytes:
-    """A field of bytes shorter than 16,384."""
-    size = bytes([len(data)]) if len(data) < 0x80 else bytes([len(data) & 0x7F | 0x80, len(data) >> 7])
-    return bytes([number << 3 | 2]) + size + data

@@ -16,6 +16,7 @@ from typing import Any
 
 from cclbench.contribute.redaction import kinds
 from cclbench.formats.xplane import proto
+from helpers.scalar_files import field
 
 PEM = "\n".join(
     ("-----BEGIN OPENSSH PRIVATE KEY-----", "b3BlbnNzaC1rZXktdjEAAAAA", "-----END OPENSSH PRIVATE KEY-----")
@@ -100,62 +101,40 @@ def left_in(path: Path) -> list[str]:
 def kineto(source: Path, target: Path) -> None:
     """A trace with metadata, texts of events and Python frames that tell too much."""
     trace = json.loads(gzip.decompress(source.read_bytes()))
-    extra: dict[str, Any] = {
-        "hostname": "gpunode-117",
-        "username": "Quimby-Lead",
-        "job_id": 88123456,
-        "argv": ARGUMENTS,
-        "environment": ENVIRONMENT,
-        "env_dump": TEXT,
-        "wandb_api_key": SECRETS[kinds.TOKEN][-1],
-        "traceName": "/home/zoltan7/traces/gpunode-117_12.json",
-    }
-    first = trace["traceEvents"][0]
-    last = trace["traceEvents"][-1]
-    mine = [
-        {**last, "ph": "X", "cat": "python_function", "name": f"/home/zoltan7/m.py({i}): {line}"}
-        for i, line in enumerate(LINES)
-    ]
-    frames = [
-        {"ts": first.get("ts", 0), "dur": 0, "pid": 1, "tid": 1, "args": {"note": TEXT}} | e for e in mine
-    ]
-    for frame in frames:
-        frame |= {"ts": _first_time(trace), "dur": 0, "pid": 1, "tid": 1}
-    trace["traceEvents"][3:3] = frames
+    extra: dict[str, Any] = {"hostname": "gpunode-117", "username": "Quimby-Lead", "job_id": 88123456}
+    extra |= {"argv": ARGUMENTS, "environment": ENVIRONMENT, "env_dump": TEXT}
+    extra |= {"wandb_api_key": SECRETS[kinds.TOKEN][-1]}
+    extra |= {"traceName": "/home/zoltan7/traces/gpunode-117_12.json"}
+    events = trace["traceEvents"]
+    first = min(event["ts"] for event in events if event.get("cat") == "kernel")
+    frame = {"args": {"note": TEXT}, **events[-1], "ph": "X", "cat": "python_function"}
+    frame |= {"ts": first, "dur": 0, "pid": 1, "tid": 1}
+    events[3:3] = [frame | {"name": f"/home/zoltan7/m.py({i}): {line}"} for i, line in enumerate(LINES)]
     target.write_bytes(gzip.compress(json.dumps({**extra, **trace}).encode(), mtime=0))
 
 
-def _first_time(trace: dict[str, Any]) -> Any:
-    return min(e["ts"] for e in trace["traceEvents"] if e.get("cat") == "kernel")
+CAPTURED = [
+    ("PROCESS_9:COMMAND", "finetune_moonshot.py"),
+    ("PROCESS_9:ARGUMENT_0", "--tuning-trick=warp9"),
+    ("PROCESS_9:USER_NAME", "Quimby-Lead"),
+    ("PROCESS_9:ENVIRONMENT_VARIABLE", 'DEPLOY="moonshot-staging"'),
+    ("NOTE", TEXT),
+]
 
 
 def nsys(source: Path, target: Path) -> None:
     """An export whose tables of metadata, strings, processes and an unread one tell too much."""
     shutil.copyfile(source, target)
     target.chmod(0o644)
-    environment = "\0".join(
-        [*(f"{name}={value}" for name, value in ENVIRONMENT.items()), "LANG=C", "HOME=/root"]
-    )
+    told = [*(f"{name}={value}" for name, value in ENVIRONMENT.items()), "LANG=C", "HOME=/root"]
+    strings = [(900_000 + i, line) for i, line in enumerate([*LINES, PEM])]
+    system = "UPDATE TARGET_INFO_SYSTEM_ENV SET value = ? WHERE name = ?"
     with closing(sqlite3.connect(target)) as base, base:
-        base.executemany(
-            "INSERT INTO META_DATA_CAPTURE VALUES (?, ?)",
-            [
-                ("PROCESS_9:COMMAND", "finetune_moonshot.py"),
-                ("PROCESS_9:ARGUMENT_0", "--tuning-trick=warp9"),
-                ("PROCESS_9:USER_NAME", "Quimby-Lead"),
-                ("PROCESS_9:ENVIRONMENT_VARIABLE", 'DEPLOY="moonshot-staging"'),
-                ("NOTE", TEXT),
-            ],
-        )
+        base.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", CAPTURED)
         base.execute("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_USER', 'zoltan7')")
-        base.execute("UPDATE TARGET_INFO_SYSTEM_ENV SET value = 'gpunode-117' WHERE name = 'Hostname'")
-        base.execute(
-            "UPDATE TARGET_INFO_SYSTEM_ENV SET value = ? WHERE name = 'DeviceEnvironment'", [environment]
-        )
-        base.executemany(
-            "INSERT INTO StringIds VALUES (?, ?)",
-            [(900_000 + i, line) for i, line in enumerate([*LINES, PEM])],
-        )
+        base.execute(system, ["gpunode-117", "Hostname"])
+        base.execute(system, ["\0".join(told), "DeviceEnvironment"])
+        base.executemany("INSERT INTO StringIds VALUES (?, ?)", strings)
         base.execute("INSERT INTO PROCESSES VALUES (1, 1, 'sshd: Quimby-Lead [priv]')")
         base.execute("CREATE TABLE NOTES (id INTEGER PRIMARY KEY, note, raw)")
         base.execute("INSERT INTO NOTES VALUES (1, ?, ?)", (TEXT, b"\0\1" + TEXT.encode() + b"\xff"))
@@ -172,47 +151,26 @@ def xplane(source: Path, target: Path) -> None:
         plane = proto.parse_plane(source, where)
         if where.name == "/host:CPU":
             _tell(plane)
-        parts.append(b"\x0a" + _sized(plane.SerializeToString()))
-    unknown = b"\x0a" + _sized(b"\x7a" + _sized(TEXT.encode()) + b"\x80\x01\x07")
-    parts += [
-        b"\x22" + _sized(b"gpunode-117"),
-        b"\x12" + _sized(TEXT.encode()),
-        b"\xa2\x06" + _sized(unknown),
-    ]
+        parts.append(field(1, plane.SerializeToString()))
+    unknown = field(1, field(15, TEXT.encode()) + b"\x80\x01\x07")
+    parts += [field(4, b"gpunode-117"), field(2, TEXT.encode()), field(100, unknown)]
     target.write_bytes(b"".join(parts))
 
 
 def _tell(plane: Any) -> None:
-    program = b"\x0a" + _sized(b"\x12" + _sized(b"/home/zoltan7/m.py") + b"\x1a" + _sized(TEXT.encode()))
-    told = {
-        "hostname": "gpunode-117",
-        "username": "Quimby-Lead",
-        "command_line": " ".join(ARGUMENTS),
-        "environment": "DEPLOY=moonshot-staging",
-        "Hlo Proto": program,
-        "opaque": b"\xff\xfe" + TEXT.encode() + b"\xff",
-        "source": TEXT,
-    }
+    program = field(1, field(2, b"/home/zoltan7/m.py") + field(3, TEXT.encode()))
+    told = {"hostname": "gpunode-117", "username": "Quimby-Lead", "command_line": " ".join(ARGUMENTS)}
+    told |= {"environment": "DEPLOY=moonshot-staging", "Hlo Proto": program, "source": TEXT}
+    told |= {"opaque": b"\xff\xfe" + TEXT.encode() + b"\xff"}
     first = 1 + max(entry.key for entry in plane.stat_metadata)
     for at, (name, value) in enumerate(told.items(), first):
         entry = plane.stat_metadata.add(key=at)
         entry.value.id, entry.value.name = at, name
         stat = plane.stats.add(metadata_id=at)
-        if isinstance(value, bytes):
-            stat.bytes_value = value
-        else:
-            stat.str_value = value
+        setattr(stat, "bytes_value" if isinstance(value, bytes) else "str_value", value)
     key = 1 + max(entry.key for entry in plane.event_metadata)
     for i, line in enumerate(LINES):
         plane.event_metadata.add(key=key + i).value.name = f"$m.py:1 {line}"
-
-
-def _sized(data: bytes) -> bytes:
-    size, number = bytearray(), len(data)
-    while number > 0x7F:
-        size.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*size, number]) + data
 
 
 CARD = f"""\

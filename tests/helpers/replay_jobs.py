@@ -32,23 +32,11 @@ def traced(
     """The replay of its traces, with a card that states its layout, unless it shall have none."""
     layout = truth.layout
     with TemporaryDirectory() as folder:
-        distortion = Distortion(events=True, described=described)
-        write(truth, Path(folder) / "traces", distortion)
+        write(truth, Path(folder) / "traces", Distortion(events=True, described=described))
         run = cclbench.ingest(Path(folder) / "traces", store=Path(folder) / "store")
         degrees = {"dp_replicate": layout.dp, "tp": layout.tp, "pp": layout.pp, "ep": layout.ep}
-        stated = {
-            "version": 2,
-            "id": run.id,
-            "description": "A simulated job",
-            "workload": {
-                "phase": "training",
-                "model": model or {},
-                "batch": batch or {},
-                "precision": "bf16",
-            },
-            "parallelism": {**degrees, **parallelism},
-        }
+        workload = {"phase": "training", "model": model or {}, "batch": batch or {}, "precision": "bf16"}
+        stated = {"version": 2, "id": run.id, "description": "A simulated job", "workload": workload}
         if card:
-            run.card = card_of(stated, run.path)
-        known = Hardware(system=system, per_node=layout.gpus_per_host)
-        yield Replay(run, machine=Machine(known))
+            run.card = card_of(stated | {"parallelism": {**degrees, **parallelism}}, run.path)
+        yield Replay(run, machine=Machine(Hardware(system=system, per_node=layout.gpus_per_host)))

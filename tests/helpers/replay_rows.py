@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,28 @@ DEVICE, HOST = (0, 7), (-1, 1)
 Item = dict[str, Any]
 
 
-def item(name: str, start: float, end: float, **more: Any) -> Item:
-    """A row: `lane` (device, track), `corr`elation, `call` (row of the rank's collectives), `step`."""
-    return {"name": name, "start": start, "end": end, **more}
+def item(
+    name: str, start: float, end: float, corr: int = -1, lane: tuple[int, int] | None = None, **more: Any
+) -> Item:
+    """A row: `corr`elation, `lane` (device, track), `call` (row of the rank's collectives), `step`."""
+    return {
+        "name": name,
+        "start": start,
+        "end": end,
+        "corr": corr,
+        **({"lane": lane} if lane else {}),
+        **more,
+    }
+
+
+def launch(
+    at: float, corr: int, name: str = "cudaLaunchKernel", lane: tuple[int, int] = HOST, took: float = 2
+) -> Item:
+    return item(name, at, at + took, corr, lane)
+
+
+def kernel(start: float, end: float, corr: int = -1, lane: tuple[int, int] = DEVICE, **more: Any) -> Item:
+    return item(more.pop("name", "gemm"), start, end, corr, lane, **more)
 
 
 def rows(items: Sequence[Item], lane: tuple[int, int] = HOST) -> RankRows:
@@ -32,12 +52,15 @@ def rows(items: Sequence[Item], lane: tuple[int, int] = HOST) -> RankRows:
     def column(key: str, default: Any = -1, kind: Any = np.int64) -> Any:
         return np.array([i.get(key, default) for i in items], kind)
 
+    def place(of: list[Any], key: str, default: Any) -> Any:
+        return np.array([of.index(i.get(key, default)) for i in items], np.int32)
+
     return RankRows(
         start=np.array([round(i["start"] * US) for i in items], np.int64),
         end=np.array([round(i["end"] * US) for i in items], np.int64),
-        lane=np.array([lanes.index(i.get("lane", lane)) for i in items], np.int32),
-        name=np.array([names.index(i["name"]) for i in items], np.int32),
-        category=np.array([categories.index(i.get("category", "other")) for i in items], np.int32),
+        lane=place(lanes, "lane", lane),
+        name=place(names, "name", None),
+        category=place(categories, "category", "other"),
         correlation=column("corr"),
         step=column("step", 0),
         row=column("call"),
@@ -102,6 +125,12 @@ def rank(
     )
 
 
+def alone(*work: Item, launches: Sequence[Item] = (), begin: float = 0, **more: Any) -> GraphInput:
+    """Rank 0 with those rows, and a window of step 0 up to the end of the last."""
+    end = max(one["end"] for one in work)
+    return rank(0, work=work, launches=launches, **{"windows": [(0, begin, end)], **more})
+
+
 def syncs(*told: tuple[int, float, int, int, int, float | None]) -> StatedSyncs:
     """What is stated: (what, when called, stream, call, the event's stream, when it was recorded)."""
     what, time, stream, call, of, recorded = zip(*told, strict=True)
@@ -119,3 +148,23 @@ def replayed(*ranks: GraphInput) -> tuple[Graph, NodeTimes]:
 def end_of(graph: Graph, times: NodeTimes, number: int) -> float:
     """When the rank's last node ends, µs."""
     return float(times.end[graph.nodes.rank == number].max() / US)
+
+
+def with_durations(graph: Graph, dur: np.ndarray) -> NodeTimes:
+    """The replay of nodes that take so long, ns."""
+    return simulate_nodes(replace(graph.nodes, dur=dur), graph.cut)
+
+
+def scaled(graph: Graph, kind: int, factor: float, number: int | None = None) -> NodeTimes:
+    """The replay with nodes of a kind (of a rank) that take so many times as long."""
+    nodes = graph.nodes
+    chosen = (nodes.kind == kind) & ((nodes.rank == number) | (number is None))
+    return with_durations(graph, np.where(chosen, np.rint(nodes.dur * factor), nodes.dur).astype(np.int64))
+
+
+def lengthened(graph: Graph, longer: Mapping[int, float]) -> NodeTimes:
+    """The replay with nodes that take so much longer, µs."""
+    dur = graph.nodes.dur.copy()
+    for node, more in longer.items():
+        dur[node] += round(more * US)
+    return with_durations(graph, dur)

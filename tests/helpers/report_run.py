@@ -46,20 +46,11 @@ HOSTILE = (
 
 def row(metric: str, value: float | None, unit: str = "s", **other: Any) -> Row:
     """A row of results; ok and measured where it has a value."""
-    found: Row = {
-        "metric": metric,
-        "value": value,
-        "unit": unit,
-        "status": "not_applicable" if value is None else "ok",
-        "provenance": None if value is None else "measured",
-        "reason": "no such thing" if value is None else None,
-        "better": "lower",
-        **dict.fromkeys(("rank", "step", "group", "collective", "category", "stat")),
-        "window": "steps",
-        "version": 1,
-        "source": "kineto",
-    }
-    return found | other
+    found: Row = {"metric": metric, "value": value, "unit": unit, "better": "lower"}
+    found |= dict.fromkeys(("rank", "step", "group", "collective", "category", "stat"))
+    found |= {"window": "steps", "version": 1, "source": "kineto", "reason": None}
+    missing = {"status": "not_applicable", "provenance": None, "reason": "no such thing"}
+    return found | (missing if value is None else {"status": "ok", "provenance": "measured"}) | other
 
 
 def table(rows: Sequence[Row]) -> pa.Table:
@@ -84,8 +75,18 @@ def by_step(metric: str, grid: Sequence[Sequence[float]], **other: Any) -> list[
     ]
 
 
+REDUCES = {"collective": "all_reduce", "group": "0-1"}
+PARTS_OF_STEP = {"compute_only": (0.03, 0.05), "overlapped": (0.01, 0.01), "exposed_comm": (0.05, 0.03)}
+PARTS_OF_STEP |= {"exposed_wait": (0.02, 0.0), "exposed_transfer": (0.03, 0.03)}
+PARTS_OF_STEP |= {"exposed_unmatched": (0.0, 0.0), "exposed_copy": (0.0, 0.0), "idle": (0.01, 0.01)}
+"""Of each rank, s."""
+
+
 def results(slower: float = 1.0) -> list[Row]:
     """Two ranks, steps 3 and 4, of 100 ms each: rank 0 computes 40 ms, rank 1 60 ms and is waited for."""
+    rates = ((3, {}), (3, REDUCES), (2, REDUCES | {"category": "1KiB-4KiB"}))
+    rates += ((4, REDUCES | {"category": "1MiB-4MiB"}),)
+    utilization = "comm.bandwidth_utilization"
     found = [
         row("time.step", 0.1 * slower),
         row("time.step", 0.05, unit="1", stat="cv"),
@@ -98,41 +99,14 @@ def results(slower: float = 1.0) -> list[Row]:
         row("compute.mfu", 0.5, "1", provenance="modelled", reason="since the trace does not say"),
         row("comm.measured_busbw", None, "B/s", reason="no benchmark"),
         row("compute.achieved_flops", None, "FLOP/s", status="failed", reason="more than the peak"),
-        *(
-            row("comm.busbw", 1e9 * n, "B/s", provenance="derived", **keys)
-            for n, keys in (
-                (3, {}),
-                (3, {"collective": "all_reduce", "group": "0-1"}),
-                (2, {"collective": "all_reduce", "group": "0-1", "category": "1KiB-4KiB"}),
-                (4, {"collective": "all_reduce", "group": "0-1", "category": "1MiB-4MiB"}),
-            )
-        ),
-        row("comm.bandwidth_utilization", 0.25, "1", provenance="derived"),
-        row(
-            "comm.bandwidth_utilization",
-            0.25,
-            "1",
-            provenance="derived",
-            collective="all_reduce",
-            group="0-1",
-        ),
+        *(row("comm.busbw", 1e9 * n, "B/s", provenance="derived", **keys) for n, keys in rates),
+        *(row(utilization, 0.25, "1", provenance="derived", **keys) for keys in ({}, REDUCES)),
     ]
-    parts = {
-        "time.compute_only": (0.03, 0.05),
-        "time.overlapped": (0.01, 0.01),
-        "time.exposed_comm": (0.05, 0.03),
-        "time.exposed_wait": (0.02, 0.0),
-        "time.exposed_transfer": (0.03, 0.03),
-        "time.exposed_unmatched": (0.0, 0.0),
-        "time.exposed_copy": (0.0, 0.0),
-        "time.idle": (0.01, 0.01),
-    }
-    for metric, values in parts.items():
-        found += by_rank(metric, values)
+    for metric, values in PARTS_OF_STEP.items():
+        found += by_rank(f"time.{metric}", values)
     found += by_step("time.overlapped", [[0.01, 0.03], [0.01, 0.0]])
     found += by_step("comm.time", [[0.06, 0.06], [0.04, 0.04]])
-    found += by_step("comm.wait", [[0.02, 0.03], [0.0, 0.01]])
-    return found
+    return found + by_step("comm.wait", [[0.02, 0.03], [0.0, 0.01]])
 
 
 EVENTS_OF_RUN: tuple[Event, ...] = (
@@ -162,40 +136,24 @@ def stored(
     """
     calls = calls or {}
     numbers = {name: number for number, name in enumerate(calls, start=1)}
+    call = dict.fromkeys(OPERATORS.names) | {"phase": "other", "recomputed": False}
+    call |= dict.fromkeys(("track", "start_ns", "end_ns", "kernels", "device_ns"), 0)
     for rank in (0, 1):
         own = [event for event in events if event[0] == rank]
-        columns = {
-            "track": [7 for _ in own],
-            "side": ["device" for _ in own],
-            "kind": [kind for _ in own],
-            "category": [event[2] for event in own],
-            "name": [event[1] for event in own],
-            "start_ns": [event[3] for event in own],
-            "dur_ns": [event[4] for event in own],
-            "operator": [numbers.get(event[1]) for event in own],
-            "module": [calls.get(event[1], {}).get("module") for event in own],
-            "program": [program for _ in own],
-        }
+        told = {"track": 7, "side": "device", "kind": kind, "program": program}
+        columns = {name: [value] * len(own) for name, value in told.items()}
+        for at, name in enumerate(("name", "category", "start_ns", "dur_ns"), start=1):
+            columns[name] = [event[at] for event in own]
+        columns["operator"] = [numbers.get(event[1]) for event in own]
+        columns["module"] = [calls.get(event[1], {}).get("module") for event in own]
         file = EventFile(path / "events" / f"rank={rank}", kind, 0)
         file.write(filled(columns, EVENTS, len(own)))
         file.close()
-        windows = {
-            "rank": [rank, rank],
-            "step": [3, 4],
-            "start_ns": [1000, 2000],
-            "end_ns": [2000, 3000],
-            "source": ["device", "device"],
-            "open": [False, False],
-        }
+        windows = {"rank": [rank] * 2, "step": [3, 4], "start_ns": [1000, 2000], "end_ns": [2000, 3000]}
+        windows |= {"source": ["device"] * 2, "open": [False] * 2}
         write_table(path / "steps" / f"rank={rank}.parquet", filled(windows, STEPS, 2))
         write_table(path / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
-        made = [
-            dict.fromkeys(OPERATORS.names)
-            | dict.fromkeys(("track", "start_ns", "end_ns", "kernels", "device_ns"), 0)
-            | {"rank": rank, "operator": numbers[name], "phase": "other", "recomputed": False}
-            | row
-            for name, row in calls.items()
-        ]
+        made = [call | {"rank": rank, "operator": numbers[name]} | row for name, row in calls.items()]
         write_table(path / "operators" / f"rank={rank}.parquet", pa.Table.from_pylist(made, OPERATORS))
     write_table(path / "groups.parquet", GROUPS.empty_table())
     whole = manifest(path.name)
@@ -225,35 +183,19 @@ def manifest(run: str) -> dict[str, Any]:
         "notes": [],
     }
     file = {"bytes": 1234, "sha256": "ab" * 32, "reader": "kineto"}
-    return {
-        "schema": VERSION,
-        "tables": LAYOUT,
-        "cclbench": "0.1.0",
-        "run": run,
-        "fingerprint": "0" * 64,
-        "source": f"traces/{run}",
-        "card": None,
-        "ranks": [entry | {"rank": n, "files": [file | {"name": f"rank{n}.json"}]} for n in (0, 1)],
-        "inference": None,
-        "matching": {"rows": 0},
-        "clocks": {"ranks": []},
-        "sources": [],
-        "evidence": [],
-        "notes": [],
-    }
+    ranks = [entry | {"rank": n, "files": [file | {"name": f"rank{n}.json"}]} for n in (0, 1)]
+    found = {"schema": VERSION, "tables": LAYOUT, "cclbench": "0.1.0", "run": run, "fingerprint": "0" * 64}
+    found |= {"source": f"traces/{run}", "card": None, "ranks": ranks, "inference": None}
+    found |= {"matching": {"rows": 0}, "clocks": {"ranks": []}}
+    return found | {name: [] for name in ("sources", "evidence", "notes")}
 
 
 def subject(
-    path: Path,
-    letter: str = "A",
-    rows: Sequence[Row] | None = None,
-    card: dict[str, Any] | None = None,
-    **how: Any,
+    path: Path, letter: str = "A", rows: Sequence[Row] | None = None, card: Any = None, **how: Any
 ) -> ComparisonSubject:
     """A run on disk and its results."""
-    return ComparisonSubject(
-        letter, stored(path, **how), Results(table(results() if rows is None else rows)), card
-    )
+    found = Results(table(results() if rows is None else rows))
+    return ComparisonSubject(letter, stored(path, **how), found, card)
 
 
 def comparison(
@@ -261,47 +203,25 @@ def comparison(
 ) -> Comparison:
     """B takes 20 ms longer: 25 ms more compute, 5 ms less transfer."""
     change = {"compute": 25_000_000, "exposed_transfer": -5_000_000}
+    movers = {"compute": (PartMover("category", "gemm", 0.01, 0.035),)}
     changes = tuple(
-        PartChange(
-            part,
-            0.03,
-            0.03 + change.get(part, 0) / 1e9,
-            change.get(part, 0),
-            (PartMover("category", "gemm", 0.01, 0.035),) if part == "compute" else (),
-        )
-        for part in PARTS
+        PartChange(part, 0.03, 0.03 + ns / 1e9, ns, movers.get(part, ()))
+        for part, ns in ((part, change.get(part, 0)) for part in PARTS)
     )
-    versus = Versus(
-        base="A",
-        other="B",
-        measure="time.step",
-        ratio=1.2,
-        low=1.1,
-        high=1.3,
-        spread=CaptureSpread(0.02, 0, 0),
-        captures_needed=2,
-        outcome="slower",
-        work=UNKNOWN,
-        words=words,
-        change_ns=20_000_000,
-        changes=changes,
-    )
-    figures = {
-        "A": MetricFigure(0.1, "ok", "measured", None),
-        "B": MetricFigure(0.12, "ok", "modelled", "by the model", 0.11, 0.13),
+    bounds: dict[str, Any] = {"ratio": 1.2, "low": 1.1, "high": 1.3, "spread": CaptureSpread(0.02, 0, 0)}
+    about: dict[str, Any] = {
+        "measure": "time.step",
+        "captures_needed": 2,
+        "outcome": "slower",
+        "work": UNKNOWN,
     }
-    lacking = {
-        "A": MetricFigure(None, "not_applicable", None, "A lacks it"),
-        "B": MetricFigure(2.0, "ok", "published", None),
-    }
-    fields: dict[str, Any] = {
-        "subjects": (a, b),
-        "warnings": ("the work differs",),
-        "versus": (versus,),
-        "cards": (CardDifference("parallelism.tp", {"A": 2, "B": None}),),
-        "lines": (
-            Line("time.step", "s", "lower", figures),
-            Line("serving.ttft[stat=p50]", "s", "lower", lacking),
-        ),
-    }
+    moved: dict[str, Any] = {"change_ns": 20_000_000, "changes": changes}
+    versus = Versus(base="A", other="B", words=words, **bounds, **about, **moved)
+    modelled = MetricFigure(0.12, "ok", "modelled", "by the model", 0.11, 0.13)
+    figures = {"A": MetricFigure(0.1, "ok", "measured", None), "B": modelled}
+    lacks = MetricFigure(None, "not_applicable", None, "A lacks it")
+    lacking = {"A": lacks, "B": MetricFigure(2.0, "ok", "published", None)}
+    lines = (Line("time.step", "s", "lower", figures), Line("serving.ttft[stat=p50]", "s", "lower", lacking))
+    fields: dict[str, Any] = {"subjects": (a, b), "warnings": ("the work differs",), "versus": (versus,)}
+    fields |= {"cards": (CardDifference("parallelism.tp", {"A": 2, "B": None}),), "lines": lines}
     return Comparison(**(fields | other))

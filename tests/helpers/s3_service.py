@@ -15,11 +15,7 @@ from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 Fault = Literal["503", "reset", "short", "slow", "expired", "forbidden"]
-ERRORS = {
-    "503": (503, "SlowDown"),
-    "expired": (400, "ExpiredToken"),
-    "forbidden": (403, "AccessDenied"),
-}
+ERRORS = {"503": (503, "SlowDown"), "expired": (400, "ExpiredToken"), "forbidden": (403, "AccessDenied")}
 
 
 class Service:

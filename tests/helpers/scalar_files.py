@@ -8,6 +8,9 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping
 
+from helpers.xplane_files import hlo_field as field
+from helpers.xplane_files import varint
+
 Scalar = tuple[float, int, str, float]
 """Wall time, step, tag, value."""
 
@@ -33,21 +36,9 @@ def tensorflow_record(content: bytes) -> bytes:
     return length + masked(length) + content + masked(content)
 
 
-def _varint(value: int) -> bytes:
-    text = b""
-    while value > 0x7F:
-        text, value = text + bytes([value & 0x7F | 0x80]), value >> 7
-    return text + bytes([value])
-
-
-def field(number: int, content: bytes) -> bytes:
-    """A field of bytes, a text or a message."""
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
 def event(wall: float, step: int, *values: bytes, version: str = "") -> bytes:
     """An event, whose values are messages `Summary.Value`."""
-    message = b"\x09" + struct.pack("<d", wall) + b"\x10" + _varint(step)
+    message = b"\x09" + struct.pack("<d", wall) + b"\x10" + varint(step)
     message += field(3, version.encode()) if version else b""
     return message + (field(5, b"".join(field(1, value) for value in values)) if values else b"")
 

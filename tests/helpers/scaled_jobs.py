@@ -12,24 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import exp
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
-import cclbench
-from cclbench.card.model import Hardware, card_of
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import NoPrice, price_collective
-from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
 from cclbench.replay.outcome import Predicted
 from cclbench.replay.regroup import even_ranks
 from cclbench.replay.scenario import parse_scenario
+from helpers import replay_jobs
 from helpers.synthetic import (
     Await,
     Collective,
     Compute,
-    Distortion,
     Layout,
     Link,
     Network,
@@ -37,7 +32,6 @@ from helpers.synthetic import (
     Transfer,
     Truth,
     simulate,
-    write,
 )
 from helpers.synthetic.program import Op
 from helpers.true_steps import _true_step
@@ -233,25 +227,9 @@ def scaled(one: Job) -> Scaled:
 @contextmanager
 def traced(one: Job, truth: Truth) -> Iterator[Replay]:
     """The replay of the small job's traces, with a card that states its layout."""
-    with TemporaryDirectory() as folder:
-        write(truth, Path(folder) / "traces", Distortion(events=True))
-        run = cclbench.ingest(Path(folder) / "traces", store=Path(folder) / "store")
-        card = {
-            "version": 2,
-            "id": run.id,
-            "description": "A simulated job",
-            "workload": {"phase": "training", "model": {"layers": one.layers}, "precision": "bf16"},
-            "hardware": {"system": SYSTEM},
-            "parallelism": {
-                "dp_replicate": one.small.dp,
-                "tp": one.small.tp,
-                "pp": one.small.pp,
-                "ep": one.small.ep,
-                "microbatches": one.microbatches,
-            },
-        }
-        run.card = card_of(card, run.path)
-        yield Replay(run, machine=Machine(Hardware(system=SYSTEM)))
+    stated = {"model": {"layers": one.layers}, "microbatches": one.microbatches}
+    with replay_jobs.traced(truth, **stated) as replay:  # type: ignore[arg-type]
+        yield replay
 
 
 def smaller(one: Job) -> Job:

@@ -55,38 +55,19 @@ HOST_EVENTS = (
     host_row(0, "op", "aten::mm", 850, 1000, operator=1),
     host_row(0, "op", "aten::mm", 2000, 2100, operator=2),
 )
-CALL = {
-    "name": "aten::mm",
-    "shapes": "[[16,8],[8,4]]",
-    "dtypes": '["float","float"]',
-    "track": 100,
-    "phase": "forward",
-    "module": "layer",
-    "recomputed": False,
-}
+CALL = {"name": "aten::mm", "shapes": "[[16,8],[8,4]]", "dtypes": '["float","float"]', "track": 100}
+CALL |= {"phase": "forward", "module": "layer", "recomputed": False}
 BLOCK = {"name": "my::block", "shapes": None, "dtypes": None}
 CALLS = (
     {"rank": 0, "operator": 1, "parent": 9, "start_ns": 850, "end_ns": 1000, "kernels": 1, "device_ns": 300},
     {"rank": 0, "operator": 2, "start_ns": 2000, "end_ns": 2100, "kernels": 1, "device_ns": 200},
     {"rank": 0, "operator": 9, "start_ns": 840, "end_ns": 1010, "kernels": 0, "device_ns": 0} | BLOCK,
 )
-PART = {
-    "collective": 0,
-    "instance": 5,
-    "kind": "all_reduce",
-    "library": "nccl",
-    "group": "0-1",
-    "group_size": 2,
-    "seq": 1,
-    "in_bytes": 800,
-    "out_bytes": 800,
-    "step": 1,
-}
+PART = {"collective": 0, "instance": 5, "kind": "all_reduce", "library": "nccl", "group": "0-1", "step": 1}
+PART |= {"group_size": 2, "seq": 1, "in_bytes": 800, "out_bytes": 800, "end_ns": 1600, "transfer_ns": 100}
 PARTS = (
-    PART
-    | {"rank": 0, "start_ns": 1200, "end_ns": 1600, "arrival_ns": 1200, "wait_ns": 300, "transfer_ns": 100},
-    PART
-    | {"rank": 1, "start_ns": 1500, "end_ns": 1600, "arrival_ns": 1500, "wait_ns": 0, "transfer_ns": 100},
+    PART | {"rank": 0, "start_ns": 1200, "arrival_ns": 1200, "wait_ns": 300},
+    PART | {"rank": 1, "start_ns": 1500, "arrival_ns": 1500, "wait_ns": 0},
 )
 
 

@@ -27,32 +27,24 @@ NONE = (None,) * 4
 
 def values_of(run: cclbench.Run) -> Values:
     """The numbers that span all steps."""
-    return {
-        (
-            row["metric"],
-            row["rank"],
-            row["collective"],
-            row["group"],
-            row["category"],
-            row["stat"],
-        ): row["value"]
-        for row in run.rows
-        if row["step"] is None and row["value"] is not None
-    }
+    keys = ("metric", "rank", "collective", "group", "category", "stat")
+    rows = (row for row in run.rows if row["step"] is None and row["value"] is not None)
+    return {tuple(row[key] for key in keys): row["value"] for row in rows}  # type: ignore[misc]
 
 
 def sums_of(metric: str, rank: int, truth: RankTruth, parts: Iterable[tuple[Any, Fraction | int]]) -> Values:
     """Per-step means in s by kind, kind and group, dimension; `parts` are of `Key`s."""
     sums: dict[Key, Fraction | int] = defaultdict(int)
     for key, ns in parts:
-        for kind, group, dimension in (
-            (None, None, None),
-            (key.kind, None, None),
-            (key.kind, group_id(key.group), None),
-            (None, None, key.dimension),
-        ):
-            sums[metric, rank, kind, group, dimension, None] += ns
+        for place in places(key.kind, key.group, key.dimension):
+            sums[metric, rank, *place, None] += ns
     return {key: float(Fraction(ns) / (NS * len(truth.steps))) for key, ns in sums.items()}
+
+
+def places(kind: str, group: tuple[int, ...], dimension: str | None) -> list[tuple[str | None, ...]]:
+    """Kind, group and category of the rows in which a collective counts."""
+    own = (kind, group_id(group), None)
+    return [(None, None, None), (kind, None, None), own, (None, None, dimension)]
 
 
 def mean_over_ranks(metric: str, found: Values) -> Values:
@@ -149,13 +141,7 @@ def true_skews(instances: Iterable[Instance]) -> Values:
     by: dict[tuple[str | None, ...], dict[int, int]] = defaultdict(dict)
     for i in instances:
         for r in i.members:
-            kind, group = i.kind_on(r), group_id(i.group)
-            for place in (
-                (None, None, None),
-                (kind, None, None),
-                (kind, group, None),
-                (None, None, i.dimension),
-            ):
+            for place in places(i.kind_on(r), i.group, i.dimension):
                 by[place][i.index] = i.skew_ns
     found = {("comm.skew", None, *place, None): sum(of.values()) / (NS * len(of)) for place, of in by.items()}
     every = list(by[None, None, None].values())
@@ -191,9 +177,5 @@ def true_phases(truth: Truth) -> Values:
 
 
 def true_balance(truth: Truth) -> Values:
-    found: Values = {}
-    if truth.load_imbalance is not None:
-        found["balance.load_imbalance", None, *NONE] = truth.load_imbalance
-    if truth.straggler_delay is not None:
-        found["balance.straggler_delay", None, *NONE] = truth.straggler_delay
-    return found
+    told = {"load_imbalance": truth.load_imbalance, "straggler_delay": truth.straggler_delay}
+    return {(f"balance.{name}", None, *NONE): value for name, value in told.items() if value is not None}

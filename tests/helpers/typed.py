@@ -15,14 +15,8 @@ from cclbench.record.manifest import MANIFEST, File, Manifest, RankEntry
 from cclbench.record.rows import Row
 from cclbench.record.run import Run
 
-PUBLISHED = {
-    "source": "somebody",
-    "generated_at": None,
-    "sha256": "0" * 64,
-    "row": 3,
-    "metadata": {},
-    "left_out_of_card": [],
-}
+PUBLISHED = {"source": "somebody", "generated_at": None, "sha256": "0" * 64, "row": 3, "metadata": {}}
+PUBLISHED |= {"left_out_of_card": []}
 """What a manifest says of published figures."""
 
 
@@ -54,3 +48,17 @@ def rewrite_manifest(folder: Path, document: Mapping[str, Any] | None = None) ->
     manifest = msgspec.json.decode((folder / MANIFEST).read_bytes()) if document is None else dict(document)
     ranks = [{**entry, "stored": []} for entry in manifest["ranks"]]
     write_manifest(record({**manifest, "ranks": ranks, "stored": []}), folder)
+
+
+def changed(raw: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with those changes: dotted paths with `__`, None removes."""
+    for path, value in changes.items():
+        *folders, last = path.split("__")
+        place = raw
+        for folder in folders:
+            place = place[folder]
+        if value is None:
+            place.pop(last, None)
+        else:
+            place[last] = value
+    return raw

@@ -27,18 +27,9 @@ OPS = {
     "custom": "%attention.4 = f32[4]{0} custom-call(f32[4]{0} %a), custom_call_target=tpu_custom_call",
     "fused": "%all-reduce_add.5 = f32[4]{0} fusion(f32[4]{0} %a), kind=kLoop, calls=%g",
 }
-CATEGORY = {
-    "while": "while",
-    "loop": "loop fusion",
-    "dot": "convolution",
-    "psum": "all-reduce",
-    "start": "copy-start",
-    "done": "copy-done",
-    "gather-start": "all-gather-start",
-    "gather-done": "all-gather-done",
-    "custom": "custom-call",
-    "fused": "loop fusion",
-}
+CATEGORY = {"while": "while", "loop": "loop fusion", "dot": "convolution", "psum": "all-reduce"}
+CATEGORY |= {"start": "copy-start", "done": "copy-done", "gather-start": "all-gather-start"}
+CATEGORY |= {"gather-done": "all-gather-done", "custom": "custom-call", "fused": "loop fusion"}
 HBM_READ_16 = b"\x0a\x06\x08\x01\x10\x01\x18\x10"
 HBM_WRITE_16 = b"\x0a\x06\x08\x02\x10\x01\x18\x10"
 VMEM_READ_64 = b"\x0a\x06\x08\x01\x10\x03\x18\x40"
@@ -110,13 +101,9 @@ def environment() -> Plane:
 
 def tpu(device: int, events: Sequence[Event], *, first: int = 4, **lines: Sequence[Event]) -> Plane:
     """A TPU's plane with these events on `XLA Ops`, as op, begin, duration; global id `first` + device."""
-    plane = Plane(
-        f"/device:TPU:{device}",
-        core_details=b"\x28" + bytes([first + device]) + b"\x30" + bytes([first + device]),
-        device_type_string="TPU v6 Lite",
-        peak_teraflops_per_second=918.0,
-        peak_hbm_bw_gigabytes_per_second=1638.0,
-    )
+    known: dict[str, Any] = {"device_type_string": "TPU v6 Lite", "peak_teraflops_per_second": 918.0}
+    known |= {"core_details": bytes([0x28, first + device, 0x30, first + device])}
+    plane = Plane(f"/device:TPU:{device}", **known, peak_hbm_bw_gigabytes_per_second=1638.0)
     for key, text in OPS.items():
         told: dict[str, Any] = {
             "hlo_category": CATEGORY[key],
@@ -132,10 +119,8 @@ def tpu(device: int, events: Sequence[Event], *, first: int = 4, **lines: Sequen
             told |= {"tf_op": "jit(f)/dot_general:", "source": "train.py:31"}
         plane.described(text, **told)
     plane.line("XLA Ops", [(OPS[key], *rest) for key, *rest in events], track=3)
-    for number, (name, marks) in enumerate(lines.items()):
-        plane.line(
-            name.replace("_", " "), [(OPS.get(key, key), *rest) for key, *rest in marks], track=4 + number
-        )
+    for track, (name, marks) in enumerate(lines.items(), 4):
+        plane.line(name.replace("_", " "), [(OPS.get(key, key), *rest) for key, *rest in marks], track=track)
     return plane
 
 
@@ -202,51 +187,25 @@ def read_all(path: Path) -> None:
 def listed(rows: Rows) -> list[tuple[str, int, int]]:
     """Name, begin since the profile's and duration of each row."""
     names = list(rows.names)
-    return [
-        (names[code], start - BEGIN_NS, dur)
-        for code, start, dur in zip(
-            rows.codes.tolist(), rows.start_ns.tolist(), rows.dur_ns.tolist(), strict=True
-        )
-    ]
+    columns = (rows.codes.tolist(), rows.start_ns.tolist(), rows.dur_ns.tolist())
+    return [(names[code], start - BEGIN_NS, dur) for code, start, dur in zip(*columns, strict=True)]
 
 
 def gpu_file() -> bytes:
     """Two GPUs, the process that drives them: three launches, a step, a Python function, a thread's mark."""
     grid = {"kernel_details": "regs:38 shm:0 grid:160,2,1 block:1024,1,1"}
+    up, within = "kind:HtoD size:4096 dest:0 async:1", "kind:Unknown size:0 dest:512 async:1"
     first = Plane("/device:GPU:0", device_vendor="Nvidia", core_count=132, memory_bandwidth=3350_000_000_000)
     first.line("Stream #7(Kernel)", [("gemm", 100, 20, {"correlation_id": 1, **grid})], track=7)
-    first.line(
-        "Stream #8(MemcpyH2D)",
-        [
-            (
-                "MemcpyH2D",
-                90,
-                10,
-                {"correlation_id": 2, "memcpy_details": "kind:HtoD size:4096 dest:0 async:1"},
-            ),
-            (
-                "MemcpyD2D",
-                130,
-                10,
-                {"correlation_id": 9, "memcpy_details": "kind:Unknown size:0 dest:512 async:1"},
-            ),
-        ],
-        track=8,
-    )
+    copies = [("MemcpyH2D", 90, 10, {"correlation_id": 2, "memcpy_details": up})]
+    copies += [("MemcpyD2D", 130, 10, {"correlation_id": 9, "memcpy_details": within})]
+    first.line("Stream #8(MemcpyH2D)", copies, track=8)
     first.line("TensorFlow Ops", [("gemm", 100, 20, {})])
     second = Plane("/device:GPU:1", device_vendor="AMD", core_count=304, memory_bandwidth=2662_400_000_000)
     second.line("Stream #7(Kernel)", [("gemm", 105, 21, {"correlation_id": 3})], track=7)
-    host = Plane("/host:CPU").line(
-        "python",
-        [
-            ("train", 0, 200, {"step_num": 5}),
-            ("$model.py:1 forward", 0, 150, {}),
-            ("cuLaunchKernel", 10, 2, {"correlation_id": 1}),
-            ("cuMemcpyAsync", 13, 2, {"correlation_id": 2}),
-            ("cuLaunchKernel", 20, 2, {"correlation_id": 3}),
-            ("cuLaunchKernel", 30, 2, {"correlation_id": 99}),
-            ("ThreadpoolListener::StartRegion", 40, 0, {}),
-        ],
-        track=583,
-    )
-    return space(first, second, host, environment())
+    calls: list[Event] = [("train", 0, 200, {"step_num": 5}), ("$model.py:1 forward", 0, 150, {})]
+    for begin, name, link in ((10, "Kernel", 1), (13, "Memcpy", 2), (20, "Kernel", 3), (30, "Kernel", 99)):
+        call = "cuMemcpyAsync" if name == "Memcpy" else "cuLaunchKernel"
+        calls.append((call, begin, 2, {"correlation_id": link}))
+    calls.append(("ThreadpoolListener::StartRegion", 40, 0, {}))
+    return space(first, second, Plane("/host:CPU").line("python", calls, track=583), environment())

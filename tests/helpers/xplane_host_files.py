@@ -9,7 +9,7 @@ from typing import Any
 from cclbench.formats import Part, Rows, Trace
 from cclbench.formats.xplane import host
 from cclbench.formats.xplane.space import XSpace
-from helpers.xplane_files import varint
+from helpers.xplane_files import hlo_field, varint
 
 EPOCH = 1_700_000_000_000_000_000
 Stat = int | str | bytes
@@ -19,14 +19,7 @@ Event = tuple[str, int, int, dict[str, Stat]]
 
 def message(*fields: tuple[int, int | str | bytes]) -> bytes:
     """A protobuf message of (number, value)."""
-    text = b""
-    for number, value in fields:
-        if isinstance(value, int):
-            text += varint(number << 3) + varint(value)
-        else:
-            value = value.encode() if isinstance(value, str) else value
-            text += varint(number << 3 | 2) + varint(len(value)) + value
-    return text
+    return b"".join(hlo_field(n, value.encode() if isinstance(value, str) else value) for n, value in fields)
 
 
 class Plane:

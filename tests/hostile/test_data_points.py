@@ -32,15 +32,9 @@ def test_contribute_and_verify(call: Call, cards: tuple[Path, Path], tmp_path: P
     root, collection = card.parent.parent, tmp_path / "collection"
     collection.mkdir()
     before = files(tmp_path)
+    traces, scripts = root / "traces" / card.stem, root / "scripts" / card.stem
     answer = call(
-        *(
-            "contribute",
-            card,
-            "--traces",
-            root / "traces" / card.stem,
-            "--scripts",
-            root / "scripts" / card.stem,
-        ),
+        *("contribute", card, "--traces", traces, "--scripts", scripts),
         *("--collection", collection, "--no-input", "--allow-gaps", "--licence", "Apache-2.0"),
     )
     assert answer.code == 0, answer.err
@@ -129,19 +123,9 @@ def test_published_rows(call: Call, tmp_path: Path) -> None:
 
     def row(n: int, text: str) -> dict[str, Any]:
         words = ("workload_name", "model_family", "hardware_model", "framework", "comm_library", "dataset")
-        facts = {
-            **dict.fromkeys(words, text),
-            "phase": "training",
-            "hardware_type": "GPU",
-            "total_count": n + 1,
-        }
-        facts |= {
-            "batch_size": 4,
-            "seq_len": 512,
-            "trace_types": [text[:300]],
-            "description": text,
-            text[:300]: text,
-        }
+        facts = dict.fromkeys(words, text) | {"phase": "training", "hardware_type": "GPU"}
+        facts |= {"total_count": n + 1, "batch_size": 4, "seq_len": 512, "trace_types": [text[:300]]}
+        facts |= {"description": text, text[:300]: text}
         return {"trace": text, "metadata": facts, "metrics": {"avg_step_time": 1.0 + n, text[:300]: 1.0}}
 
     board = tmp_path / "board.json"

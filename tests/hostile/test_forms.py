@@ -40,13 +40,6 @@ def answered(call: Call, cards: tuple[Path, Path]) -> Callable[..., str]:
     return run
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_json_is_json_that_a_terminal_may_show(answered: Callable[..., str], words: tuple[str, ...]) -> None:
-    text = answered(words, "json")
-    assert json.loads(text)
-    assert not {c for c in text if not c.isprintable()} - {"\n"}
-
-
 def test_json_and_csv_hold_the_names_as_they_are(answered: Callable[..., str]) -> None:
     """Also one that a spreadsheet would compute: a changed name would be another kernel's."""
     told = {row["name"] for row in json.loads(answered(("sql", "{card}", NAMES), "json"))["rows"]}

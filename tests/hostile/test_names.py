@@ -262,20 +262,16 @@ def test_locales_change_no_name(here: Path, environment: dict[str, str]) -> None
     code, expected, _ = call(place.store, "run", place.capture, "--json")
     assert code == 0
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("LC_", "LANG", "PYTHON"))}
-    told = subprocess.run(
-        [sys.executable, "-m", "cclbench", "run", os.fsencode(place.capture), "--json"],
-        env=kept | environment | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
-        capture_output=True,
-        check=False,
-    )
+
+    def run(source: Path, *options: str) -> subprocess.CompletedProcess[bytes]:
+        words = [sys.executable, "-m", "cclbench", "run", os.fsencode(source), *options]
+        told = kept | environment | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        return subprocess.run(words, env=told, capture_output=True, check=False)
+
+    told = run(place.capture, "--json")
     assert (told.returncode, told.stderr) == (0, b"")
     assert json.loads(told.stdout) == json.loads(expected)
-    wrong = subprocess.run(
-        [sys.executable, "-m", "cclbench", "run", os.fsencode(place.capture / "é\udcff")],
-        env=kept | environment | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
-        capture_output=True,
-        check=False,
-    )
+    wrong = run(place.capture / "é\udcff")
     assert wrong.returncode == 3
     assert rb"\xff: no such file or folder" in wrong.stderr
     assert b"Traceback" not in wrong.stderr

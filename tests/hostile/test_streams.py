@@ -36,6 +36,7 @@ QUERY: Final = (
     "SELECT DISTINCT name AS \"\x1b]0;t\x07\u202e\", name || chr(155) AS b, [name] AS l, {'k\x1b': name} AS s"
     " FROM events WHERE length(name) < 1000"
 )
+LISTS: Final = ("runs", "cards", "metrics", "findings", "readers", "hardware", "settings", "workloads")
 SWEEP: Final = (
     f"# coll: all_reduce\n# ranks: 16\n# nodes: 2\n# gpus_per_node: 8\n# note: {NAME}\n"
     "size_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,"
@@ -85,6 +86,7 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
     )
     scripts, collection = root / "scripts" / "hostile", ["--collection", root / "collection"]
     data_point = [card, "--traces", traces, "--scripts", scripts, *collection, "--licence", "Apache-2.0"]
+    results = root / f"{NAME}results.csv"
     wrong = [HOSTILE, root / f"{NAME}missing", traces / "missing"]
     return {
         "run": [[card], [card, "-v"], [traces, "--window", "trace"], *([word] for word in wrong)],
@@ -92,16 +94,7 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
         "merge": [[*sorted((root / f"shards{NAME}").glob("*")), "--store", root / "merged"]],
         "metrics": [[card], [HOSTILE]],
         "diagnose": [[card, "-v"], [root / "snapshot"]],
-        "list": [
-            ["runs"],
-            ["cards"],
-            ["metrics"],
-            ["findings"],
-            ["readers"],
-            ["hardware"],
-            ["settings"],
-            ["workloads"],
-        ],
+        "list": [[what] for what in LISTS],
         "remove": [[HOSTILE, "--yes"], [NAME]],
         "explain": [["time.step"], [HOSTILE]],
         "sql": [[card, QUERY], [card, "FROM results"], [card, "FROM groups"], [card, f"SELECT {HOSTILE}"]],
@@ -138,14 +131,8 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
         "verify": [["--all", "-v", *collection], [HOSTILE, *collection]],
         "import ccl-bench": [[root / f"{NAME}board.json"], [root / f"{NAME}none"]],
         "import ccl-search": [
-            [
-                root / f"{NAME}results.csv",
-                "--script",
-                root / f"{NAME}run.sh",
-                "--card",
-                root / f"{NAME}old.yaml",
-            ],
-            [root / f"{NAME}results.csv", "--script", root / f"{NAME}none"],
+            [results, "--script", root / f"{NAME}run.sh", "--card", root / f"{NAME}old.yaml"],
+            [results, "--script", root / f"{NAME}none"],
         ],
         "import mlperf": [[root], [root / f"{NAME}none"]],
         "import inferencex": [[root / f"{NAME}board.json"], [root / f"{NAME}none"]],

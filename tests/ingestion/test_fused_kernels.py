@@ -19,16 +19,9 @@ KERNELS = (
 
 
 def test_a_fused_kernel_is_work_of_the_device_and_no_collective(tmp_path: Path) -> None:
+    kernel = {"ph": "X", "cat": "kernel", "pid": 0}
     rows = [
-        {
-            "ph": "X",
-            "cat": "kernel",
-            "name": name,
-            "ts": begin,
-            "dur": end - begin,
-            "pid": 0,
-            "tid": 7 + stream,
-        }
+        kernel | {"name": name, "ts": begin, "dur": end - begin, "tid": 7 + stream}
         for stream, (name, begin, end) in enumerate(KERNELS)
     ]
     trace = tmp_path / "trace.json"

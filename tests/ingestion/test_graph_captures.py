@@ -19,7 +19,7 @@ from cclbench.operator_table import operator_costs
 from cclbench.record.manifest import GraphJoins
 from tests.ingestion.test_operators import Event, event, op
 
-NAMES = ["gemm", "norm", "gemm"]
+NAMES, STEP = ["gemm", "norm", "gemm"], "execute_0_context_0(0)_generation_3(3)"
 
 
 def capture(names: list[str], width: int = 4) -> list[Event]:
@@ -33,20 +33,15 @@ def capture(names: list[str], width: int = 4) -> list[Event]:
     for n, name in enumerate(names):
         at = 12 + 10 * n
         rows += [
-            op(
-                100 + n,
-                f"aten::{'mm' if name == 'gemm' else name}",
-                at,
-                8,
-                5,
-                **(shapes if name == "gemm" else {}),
-            ),
+            op(100 + n, "aten::mm", at, 8, 5, **shapes)
+            if name == "gemm"
+            else op(100 + n, f"aten::{name}", at, 8, 5),
             event("cuda_runtime", "hipLaunchKernel", at + 2, 1, 5, kernel=name),
         ]
     return [*rows, event("cuda_runtime", "hipStreamEndCapture", 10 * len(names) + 50, 1, 5)]
 
 
-def replay(names: list[str], annotation: str = "execute_0_context_0(0)_generation_3(3)") -> list[Event]:
+def replay(names: list[str], annotation: str = STEP) -> list[Event]:
     """One step that launches the graph twice; a copy of its own before."""
     rows = [
         event("user_annotation", annotation, 0, 100),
@@ -95,10 +90,8 @@ KERNELS = (
 def test_kernels_of_a_replay_have_the_captures_operators(tmp_path: Path) -> None:
     """Each launch is a set of calls of its own, with ids that no other call has."""
     run = ingest(tmp_path, replay(NAMES), {"bs_4.json": (4, capture(NAMES))})
-    assert column(run, f"SELECT o.name {KERNELS}") == [
-        "aten::copy_",
-        *["aten::mm", "aten::norm", "aten::mm"] * 2,
-    ]
+    expected = ["aten::copy_", *["aten::mm", "aten::norm", "aten::mm"] * 2]
+    assert column(run, f"SELECT o.name {KERNELS}") == expected
     assert column(run, f"SELECT e.module {KERNELS}") == [None, *["Net_0"] * 6]
     assert column(run, f"SELECT e.phase {KERNELS}") == ["decode"] * 7
     ids = column(run, f"SELECT e.operator {KERNELS}")
@@ -129,16 +122,22 @@ def test_of_captures_with_the_same_kernels_the_batch_decides(tmp_path: Path) -> 
     assert set(column(run, "SELECT shapes FROM operators WHERE name = 'aten::mm'")) == {"[[4,3],[3,5]]"}
 
 
-def test_without_a_batch_size_none_is_chosen(tmp_path: Path) -> None:
-    captures = {f"bs_{n}.json": (n, capture(NAMES, width=n)) for n in (2, 4)}
-    run = ingest(tmp_path, replay(NAMES, "ProfilerStep#1"), captures)
-    why = "2 captures of different work have the same kernels, and no batch size tells which"
-    assert joins(run).refused == {why: 2}
-
-
-def test_a_smaller_graph_runs_no_larger_batch(tmp_path: Path) -> None:
-    run = ingest(tmp_path, replay(NAMES), {"bs_2.json": (2, capture(NAMES))})
-    assert joins(run).refused == {"captured for at most 2 requests, and the step has 3": 2}
+@pytest.mark.parametrize(
+    ("sizes", "annotation", "why"),
+    [
+        (
+            (2, 4),
+            "ProfilerStep#1",
+            "2 captures of different work have the same kernels, and no batch size tells which",
+        ),
+        ((2,), STEP, "captured for at most 2 requests, and the step has 3"),
+    ],
+)
+def test_no_capture_is_taken_that_may_be_anothers(
+    tmp_path: Path, sizes: tuple[int, ...], annotation: str, why: str
+) -> None:
+    captures = {f"bs_{n}.json": (n, capture(NAMES, width=n)) for n in sizes}
+    assert joins(ingest(tmp_path, replay(NAMES, annotation), captures)).refused == {why: 2}
 
 
 def test_without_a_trace_of_the_capture_nothing_is_joined(tmp_path: Path) -> None:

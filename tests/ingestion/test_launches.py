@@ -34,6 +34,7 @@ def write_part(folder: Path, part: int, *launches: tuple[str, int, int | None]) 
 
 def test_launches_of_all_parts_by_correlation(tmp_path: Path) -> None:
     """Those without a correlation launch nothing; of two with one correlation the first comes first."""
+    assert len(read_launches(tmp_path)) == 0
     write_part(tmp_path, 0, ("cudaLaunchKernel", 50, 7), ("cudaMemcpyAsync", 10, 3), ("cudaFree", 5, None))
     write_part(tmp_path, 1, ("hipExtLaunchKernel", 20, 5), ("cudaMemcpyAsync", 40, 7))
     found = read_launches(tmp_path)
@@ -42,7 +43,3 @@ def test_launches_of_all_parts_by_correlation(tmp_path: Path) -> None:
     assert found.start_ns.tolist() == [10, 20, 50, 40]
     assert found.track.tolist() == [0, 1, 0, 1]
     assert found.of_kernel.tolist() == [False, True, True, False]
-
-
-def test_no_launches(tmp_path: Path) -> None:
-    assert len(read_launches(tmp_path)) == 0

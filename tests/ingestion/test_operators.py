@@ -21,16 +21,8 @@ Event = dict[str, Any]
 
 def event(cat: str, name: str, begin: int, length: int, thread: int = MAIN, **args: Any) -> Event:
     """A row of `length` µs on a host thread, or a stream."""
-    return {
-        "ph": "X",
-        "cat": cat,
-        "name": name,
-        "pid": 1,
-        "tid": thread,
-        "ts": begin,
-        "dur": length,
-        "args": args,
-    }
+    row = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": thread}
+    return row | {"ts": begin, "dur": length, "args": args}
 
 
 def op(number: int, name: str, begin: int, length: int, thread: int = MAIN, **args: Any) -> Event:
@@ -42,19 +34,10 @@ def kernel(
     correlation: int, launched: int, begin: int, length: int, thread: int = MAIN, **args: Any
 ) -> list[Event]:
     """A launch of 1 µs and its kernel; the kernel states no operator unless `args` do."""
+    link = {"correlation": correlation}
     return [
-        event("cuda_runtime", "cudaLaunchKernel", launched, 1, thread, correlation=correlation),
-        event(
-            "kernel",
-            f"kernel_{correlation}",
-            begin,
-            length,
-            7,
-            correlation=correlation,
-            device=0,
-            stream=7,
-            **args,
-        ),
+        event("cuda_runtime", "cudaLaunchKernel", launched, 1, thread, **link),
+        event("kernel", f"kernel_{correlation}", begin, length, 7, **link, device=0, stream=7, **args),
     ]
 
 
@@ -112,30 +95,25 @@ def column(run: cclbench.Run, query: str) -> list[Any]:
 KERNELS = "FROM events WHERE kind = 'kernel' ORDER BY correlation"
 
 
-def test_a_kernel_without_a_stated_operator_belongs_to_the_innermost_call_around_its_launch(
+def test_each_kernel_has_its_operator_phase_and_module(run: cclbench.Run) -> None:
+    """One that states no operator belongs to the innermost call around its launch; the module of a backward
+    one is that of its forward call."""
+    one, two = "Net_0/Linear_0", "Net_0/Linear_1"
+    assert [(*row.values(),) for row in run.sql(f"SELECT operator, phase, module {KERNELS}").to_pylist()] == [
+        (1, "data", None),
+        *[(3, "forward", one)] * 2,
+        *((4, "forward", two), (5, "forward", "Net_0"), (6, "loss", None)),
+        *((9, "backward", two), (10, "backward", two), (11, "backward", None)),
+        *((12, "optimizer", None), (None, "other", None)),
+    ]
+
+
+def test_calls_have_a_line_of_python_outside_of_the_framework_and_may_be_recomputed(
     run: cclbench.Run,
 ) -> None:
-    assert column(run, f"SELECT operator {KERNELS}") == [1, 3, 3, 4, 5, 6, 9, 10, 11, 12, None]
-
-
-def test_the_phase_of_each_kernel(run: cclbench.Run) -> None:
-    expected = ["data", *["forward"] * 4, "loss", *["backward"] * 3, "optimizer", "other"]
-    assert column(run, f"SELECT phase {KERNELS}") == expected
-
-
-def test_the_module_of_each_kernel_of_a_backward_one_that_of_its_forward_op(run: cclbench.Run) -> None:
-    one, two = "Net_0/Linear_0", "Net_0/Linear_1"
-    expected = [None, one, one, two, "Net_0", None, two, two, None, None, None]
-    assert column(run, f"SELECT module {KERNELS}") == expected
-
-
-def test_the_line_of_python_outside_of_the_framework(run: cclbench.Run) -> None:
-    query = "SELECT call_site FROM operators ORDER BY operator"
     site = "train.py(7): step"
-    assert column(run, query) == [None, *[site] * 5, *[site] * 4, None, None]
-
-
-def test_what_the_backward_pass_runs_again_is_recomputed(run: cclbench.Run) -> None:
+    told = [None, *[site] * 9, None, None]
+    assert column(run, "SELECT call_site FROM operators ORDER BY operator") == told
     assert column(run, "SELECT operator FROM operators WHERE recomputed") == [9]
 
 

@@ -33,16 +33,8 @@ def optimizer(number: int, begin: int, *grids: int, name: str = KERNEL, **args: 
         "Input type": ["TensorList"] * 6 + ["Scalar"] * 7 + ["", ""],
         "Concrete Inputs": VALUES,
     }
-    call = {
-        "ph": "X",
-        "cat": "cpu_op",
-        "name": "aten::_fused_adamw_",
-        "pid": 1,
-        "tid": 1,
-        "ts": begin,
-        "dur": 20,
-    }
-    events = [{**call, "args": {"External id": number, **arguments, **args}}]
+    call = {"ph": "X", "cat": "cpu_op", "name": "aten::_fused_adamw_", "pid": 1, "tid": 1, "ts": begin}
+    events = [{**call, "dur": 20, "args": {"External id": number, **arguments, **args}}]
     for index, grid in enumerate(grids):
         link = {"correlation": 100 * number + index, "External id": number}
         launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 1, "ts": begin + index, "dur": 1}
@@ -109,16 +101,13 @@ def test_gradients_that_are_not_the_optimizers(tmp_path: Path, events: list[Any]
     assert [found for found in shapes_of(tmp_path, *events) if found != UNKNOWN] == []
 
 
-def test_groups_of_parameters(tmp_path: Path) -> None:
+def test_gradients_tell_no_sizes_of_two_groups_and_change_no_recorded_ones(tmp_path: Path) -> None:
     """Two calls share the gradients before the first one, which do not say which are whose."""
     events = gradient(1, 0, [10]), gradient(2, 5, [20]), optimizer(3, 100, 1), optimizer(4, 200, 1)
     assert shapes_of(tmp_path, *events) == [UNKNOWN, UNKNOWN]
-
-
-def test_recorded_sizes_stay(tmp_path: Path) -> None:
     sizes = [[[5]]] * 4 + [[], [[]]] + [[]] * 9
-    events = gradient(1, 0, [10]), optimizer(2, 100, 1, **{"Input Dims": sizes})
-    assert shapes_of(tmp_path, *events) == [[[[5]], [[5]]]]
+    recorded = gradient(1, 0, [10]), optimizer(2, 100, 1, **{"Input Dims": sizes})
+    assert shapes_of(tmp_path, *recorded) == [[[[5]], [[5]]]]
 
 
 @pytest.mark.parametrize("name", ["llama-train", "llama-train-compiled", "llama-train-fp8"])

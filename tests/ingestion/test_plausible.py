@@ -55,11 +55,8 @@ def figures(tmp_path: Path) -> Any:
     def compute(*more: dict[str, Any], since: float = 0) -> tuple[dict[str, Any], list[str]]:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
-        document = {
-            "schemaVersion": 1,
-            "distributedInfo": {"rank": 0},
-            "traceEvents": steps(*more, since=since),
-        }
+        document = {"schemaVersion": 1, "distributedInfo": {"rank": 0}}
+        document["traceEvents"] = steps(*more, since=since)
         (folder / "rank0.json").write_text(json.dumps(document))
         run = cclbench.run(folder / "rank0.json", store=folder / "store")
         own = [r for r in run.figures if r.rank is None and r.step is None and not r.narrowed]
@@ -79,6 +76,11 @@ def partial(figures: dict[str, Any]) -> dict[str, Any]:
 def said(notes: list[str]) -> list[str]:
     """The notes on implausible times."""
     return [note for note in notes if "implausible" in note]
+
+
+def of_steps(figures: dict[str, Any]) -> dict[str, Any]:
+    """All but those of launches."""
+    return {metric: one for metric, one in figures.items() if not metric.startswith("launch.")}
 
 
 def test_a_row_that_stands_twice_is_one_row(figures: Any) -> None:
@@ -166,18 +168,15 @@ def test_a_launch_whose_kernel_is_missing_makes_the_steps_partial(figures: Any) 
     """Three kernels of four, by the launches before the last one that has a row; one after it may be cut."""
     usual, _ = figures()
     found, notes = figures(LAUNCH)
-    told = {name: one for name, one in found.items() if not name.startswith("launch.")}
-    assert told == {name: one for name, one in partial(usual).items() if not name.startswith("launch.")}
+    assert of_steps(found) == of_steps(partial(usual))
     assert "1 kernels have a launch and no row: the capture dropped them" in notes
     later = event("cudaLaunchKernel", "cuda_runtime", 335_900, 5, 100, correlation=9)
     assert figures(later)[0]["time.step"] == usual["time.step"]
     host = event("cudaLaunchHostFunc", "cuda_runtime", 334_020, 5, 100, correlation=9)
     assert figures(host)[0]["time.step"] == usual["time.step"]
-
-
-def test_what_a_graph_is_captured_from_does_not_run(figures: Any) -> None:
+    # nor does run what a graph is captured from
     begin = event("cudaStreamBeginCapture", "cuda_runtime", 334_015, 2, 100)
-    assert figures(LAUNCH, begin)[0]["time.step"] == figures()[0]["time.step"]
+    assert figures(LAUNCH, begin)[0]["time.step"] == usual["time.step"]
 
 
 def test_rows_at_time_0_among_those_of_today(figures: Any) -> None:
@@ -188,9 +187,7 @@ def test_rows_at_time_0_among_those_of_today(figures: Any) -> None:
     kernel = event("zero", "kernel", 0, 100, 8, correlation=8)
     call = event("cudaLaunchKernel", "cuda_runtime", 0, 5, 100, correlation=9)
     found, notes = figures(more, row, kernel, call, since=NOW)
-    assert {name: one for name, one in found.items() if not name.startswith("launch.")} == {
-        name: one for name, one in partial(usual).items() if not name.startswith("launch.")
-    }
+    assert of_steps(found) == of_steps(partial(usual))
     assert found["launch.delay"] == (usual["launch.delay"][0], "partial")
     assert said(notes) == [
         "set aside as implausible: 1 kernel rows more than a day from most of the capture's",
@@ -268,19 +265,13 @@ def test_a_trace_of_nothing_plausible_is_refused(tmp_path: Path) -> None:
         cclbench.run(tmp_path / "rank0.json", store=tmp_path / "store")
 
 
-def test_rules_hold_to_the_nanosecond() -> None:
-    start = np.array([0, 0, 0, 0])
+def test_rules_hold_to_the_nanosecond_and_the_byte() -> None:
     duration = np.array([DAY, DAY + 1, 5, 5])
     launch = np.array([NO_LAUNCH, NO_LAUNCH, 10**8, 10**8 + 1])
-    kept, counts = broken_rules(TimedRows(start, duration, launch, range(2)))
+    kept, counts = broken_rules(TimedRows(np.zeros(4, np.int64), duration, launch, range(2)))
     assert kept.tolist() == [True, False, True, False]
-    assert counts == {
-        "longer than a day": 1,
-        "begun more than 100 ms before the call that launched them": 1,
-    }
-
-
-def test_sizes_hold_to_the_byte() -> None:
+    early = "begun more than 100 ms before the call that launched them"
+    assert counts == {"longer than a day": 1, early: 1}
     table = pa.table({"a": pa.array([10**8, 10**8 + 1, None, 2 * 10**8]), "b": pa.array([1, 2, 3, 4])})
     found, count = without_oversized(table, np.array([0, 1000, 1, 2000]), "a", "b")
     assert found.to_pydict() == {"a": [10**8, None, None, 2 * 10**8], "b": [1, None, 3, 4]}

@@ -47,9 +47,5 @@ def test_kernels_of_an_execution_are_one_call_with_the_union_of_their_times(tmp_
         ("multiply", begin + 70, begin + 90, 2, 15),
     ]
     works = run.sql("SELECT name, kernels, dur_ns, flops FROM operator_work ORDER BY ALL").table.to_pylist()
-    assert [(*row.values(),) for row in works] == [
-        ("add", 1, 10, 4.0),
-        ("add", 1, 10, 4.0),
-        ("multiply", 2, 15, 4.0),
-        ("multiply", 2, 20, 4.0),
-    ]
+    expected = [("add", 1, 10, 4.0), ("add", 1, 10, 4.0), ("multiply", 2, 15, 4.0), ("multiply", 2, 20, 4.0)]
+    assert [(*row.values(),) for row in works] == expected

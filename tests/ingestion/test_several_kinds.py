@@ -153,10 +153,8 @@ def test_members_of_a_file_are_ranks_that_match(tmp_path, run):
     """The second member came 40 ns earlier to the all-reduce: it waited, and both transferred for 20."""
     write(tmp_path, "both.toy", **PAIR)
     found = run()
-    assert [(r["rank"], r["facts"]["rank_source"]) for r in found.manifest["ranks"]] == [
-        (0, "order of devices"),
-        (1, "order of devices"),
-    ]
+    expected = [(0, "order of devices"), (1, "order of devices")]
+    assert [(r["rank"], r["facts"]["rank_source"]) for r in found.manifest["ranks"]] == expected
     assert found.manifest["ranks"][0]["notes"] == ["toy of a"]
     assert value(found, "time.compute_only", rank=0) == 80e-9
     assert value(found, "time.compute_only", rank=1) == 30e-9
@@ -176,10 +174,8 @@ def test_a_card_names_the_ranks_of_a_file_in_the_order_of_its_devices(tmp_path):
         "evidence: {traces: [{path: both.toy, format: toy, ranks: [9, 8]}]}\n"
     )
     found = cclbench.run(card, store=tmp_path / "store", metrics=["time.compute_only"])
-    assert [(r["rank"], r["facts"]["rank_source"]) for r in found.manifest["ranks"]] == [
-        (8, "card"),
-        (9, "card"),
-    ]
+    expected = [(8, "card"), (9, "card")]
+    assert [(r["rank"], r["facts"]["rank_source"]) for r in found.manifest["ranks"]] == expected
     assert [value(found, "time.compute_only", rank=rank) for rank in (8, 9)] == [80e-9, 30e-9]
 
 
@@ -187,11 +183,8 @@ def test_several_hosts_files_form_one_run(tmp_path, run):
     write(tmp_path, "host1.toy", **{k: v for k, v in PAIR.items() if k == "b"})
     write(tmp_path, "host0.toy", **PAIR)
     found = run(metrics=["time.compute_only"])
-    assert [(r["rank"], r["files"][0]["name"]) for r in found.manifest["ranks"]] == [
-        (0, "host0.toy"),
-        (1, "host0.toy"),
-        (2, "host1.toy"),
-    ]
+    expected = [(0, "host0.toy"), (1, "host0.toy"), (2, "host1.toy")]
+    assert [(r["rank"], r["files"][0]["name"]) for r in found.manifest["ranks"]] == expected
     assert [value(found, "time.compute_only", rank=r) for r in range(3)] == [80e-9, 30e-9, 30e-9]
 
 
@@ -234,10 +227,8 @@ def test_counters_and_categories_and_peaks_of_a_trace(tmp_path, run):
     assert value(found, "compute.category_share", category="moe") == 0.6
     # What is counted on no device is the host's, not the rank's.
     samples = found.evidence("counters").to_pylist()
-    assert [(s["rank"], s["source"], s["file"], s["value"]) for s in samples] == [
-        (0, "toy", "one.toy", 0.5),
-        (None, "toy", "one.toy", 8.0),
-    ]
+    expected = [(0, "toy", "one.toy", 0.5), (None, "toy", "one.toy", 8.0)]
+    assert [(s["rank"], s["source"], s["file"], s["value"]) for s in samples] == expected
     assert found.sql("SELECT count(*) AS n FROM counters")["n"].to_pylist() == [2]
 
 
@@ -247,11 +238,8 @@ def test_evidence_beside_a_trace(tmp_path, run):
     found = run()
     (entry,) = found.manifest["evidence"]
     assert (entry["name"], entry["reader"], entry["rows"]) == ("bench.client", "client", {"serving": 1})
-    assert (entry["facts"], entry["left_out"], entry["notes"]) == (
-        {"engine": "toy"},
-        {"blank": 1},
-        ["a note"],
-    )
+    expected = ({"engine": "toy"}, {"blank": 1}, ["a note"])
+    assert (entry["facts"], entry["left_out"], entry["notes"]) == expected
     schema = json.loads((Path(cclbench.__file__).parent / "schemas" / "manifest.json").read_text())
     jsonschema.Draft7Validator(schema).validate(found.manifest)
     assert value(found, "serving.ttft") == 0.25

@@ -58,9 +58,10 @@ def test_a_file_is_its_own_source(folder: Path) -> None:
 def test_a_folder_holds_the_traces_below_it(folder: Path) -> None:
     (folder / "README.txt").write_text("notes")
     (folder / "nodes.json").write_text('{"schema": "1.1.0", "nodes": []}')
+    (folder / "mlruns.db").write_bytes(b"SQLite format 3\0" + bytes(100))  # another program's
     found = find_source(folder)
     assert [file.name for file in found.files] == ["node1/rank1.json.gz", "rank0.json"]
-    assert found.ignored == ("README.txt", "nodes.json")
+    assert found.ignored == ("README.txt", "mlruns.db", "nodes.json")
     assert found.name == "my-job"
 
 
@@ -106,37 +107,28 @@ def test_a_card_leads_to_its_traces(folder: Path) -> None:
     found = find_source(path)
     assert found.card == path
     assert found.name == "job"
-    assert [(file.name, file.ranks_by_card) for file in found.files] == [
-        ("rank0.json", (5,)),
-        ("node1/rank1.json.gz", (6,)),
-    ]
+    expected = [("rank0.json", (5,)), ("node1/rank1.json.gz", (6,))]
+    assert [(file.name, file.ranks_by_card) for file in found.files] == expected
 
 
-def test_a_card_whose_trace_is_missing_names_both(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("trace", "more", "said"),
+    [("rank9.json", "", "missing"), ("rank0.json", f", sha256: {'a' * 64}", "SHA-256 differs")],
+)
+def test_a_card_whose_trace_is_missing_or_changed_names_both(
+    folder: Path, trace: str, more: str, said: str
+) -> None:
     path = folder / "job.yaml"
-    path.write_text(card_with("{path: rank9.json, format: kineto, ranks: [9]}"))
+    path.write_text(card_with(f"{{path: {trace}, format: kineto, ranks: [0]{more}}}"))
     error = refused(path)
-    assert error.where == str(folder / "rank9.json")
-    assert "missing" in str(error)
+    assert error.where == str(folder / trace)
+    assert said in str(error)
     assert str(path) in str(error)
-
-
-def test_a_card_whose_trace_changed_names_both(folder: Path) -> None:
-    path = folder / "job.yaml"
-    path.write_text(card_with(f"{{path: rank0.json, format: kineto, ranks: [0], sha256: {'a' * 64}}}"))
-    error = refused(path)
-    assert error.where == str(folder / "rank0.json")
-    assert "SHA-256 differs" in str(error)
-    assert str(path) in str(error)
-
-
-def test_a_card_without_traces_says_what_to_do(folder: Path) -> None:
-    path = folder / "job.yaml"
-    path.write_text(CARD)
+    path.write_text(CARD)  # without any
     assert "evidence.traces" in str(refused(path))
 
 
-def test_the_fingerprint_tells_contents_names_card_and_options(folder: Path) -> None:
+def test_the_fingerprint_tells_contents_names_card_and_options_alone(folder: Path, tmp_path: Path) -> None:
     first = find_source(folder).fingerprint("a")
     assert find_source(folder).fingerprint("a") == first
     assert find_source(folder).fingerprint("b") != first
@@ -151,12 +143,8 @@ def test_the_fingerprint_tells_contents_names_card_and_options(folder: Path) -> 
     (folder / "rank0.json").rename(folder / "rank00.json")
     renamed = find_source(folder).fingerprint("a")
     assert len({first, with_card, with_other_card, with_other_trace, renamed}) == 5
-
-
-def test_the_fingerprint_does_not_depend_on_where_the_folder_is(folder: Path, tmp_path: Path) -> None:
-    before = find_source(folder).fingerprint()
-    folder.rename(tmp_path / "elsewhere")
-    assert find_source(tmp_path / "elsewhere").fingerprint() == before
+    elsewhere = folder.rename(tmp_path / "elsewhere")
+    assert find_source(elsewhere).fingerprint("a") == renamed
 
 
 def test_what_is_not_there_gets_the_nearest_name(folder: Path) -> None:
@@ -225,22 +213,15 @@ def test_a_folder_that_cannot_be_listed_is_no_empty_one(
     assert "cannot be read: Permission denied" in str(error)
 
 
-@pytest.mark.parametrize("name", ["x" * 5000, "a\0b"])
-def test_impossible_names_are_refused(tmp_path: Path, name: str) -> None:
-    assert "cannot be read" in str(refused(tmp_path / name))
-
-
-def test_a_pipe_is_no_source(tmp_path: Path) -> None:
+def test_impossible_names_and_pipes_are_refused_and_a_tilde_is_the_home_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("x" * 5000, "a\0b"):
+        assert "cannot be read" in str(refused(tmp_path / name))
     os.mkfifo(tmp_path / "pipe")
     assert "neither a file nor a folder" in str(refused(tmp_path / "pipe"))
-
-
-def test_an_empty_name_does_not_mean_this_folder() -> None:
-    with pytest.raises(UsageError, match="empty"):
+    with pytest.raises(UsageError, match="empty"):  # which does not mean this folder
         find_source("")
-
-
-def test_the_home_folder_may_be_a_tilde(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder))
     assert find_source("~/rank0.json").files[0].path == folder / "rank0.json"
 
@@ -255,14 +236,6 @@ def test_a_report_is_answered_with_the_command_that_exports_it(tmp_path: Path) -
         assert "nsys export --type sqlite --include-blobs=true" in str(caught.value)
     (tmp_path / "rank0.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
     assert find_source(tmp_path).ignored == ("rank 0.nsys-rep",)
-
-
-def test_another_programs_database_in_a_folder_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "rank0.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
-    (tmp_path / "mlruns.db").write_bytes(b"SQLite format 3\0" + bytes(100))
-    found = find_source(tmp_path)
-    assert [file.name for file in found.files] == ["rank0.json"]
-    assert found.ignored == ("mlruns.db",)
 
 
 def test_chrome_json_derived_from_an_xplane_is_not_read_twice(tmp_path: Path, monkeypatch) -> None:

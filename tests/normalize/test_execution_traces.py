@@ -71,6 +71,9 @@ def test_calls_go_to_annotations_in_order_of_start() -> None:
     assert added(told, 4) == [(first.payload, -1, 4, 20, 25, 1), (second.payload, -1, 3, 50, 55, 2)]
 
 
+NOT_USED = "the execution trace beside it is not used: "
+
+
 @pytest.mark.parametrize(
     ("calls", "difference"),
     [
@@ -83,12 +86,8 @@ def test_calls_go_to_annotations_in_order_of_start() -> None:
 def test_nothing_is_placed_where_the_calls_differ(calls: list[BackendCall], difference: str) -> None:
     told = StatedPayloads()
     annotated(told, "all_reduce", 0, elements=10)
-    facts = TraceFacts(world_size=2)
-    groups = (ProcessGroup("9", None, (0, 1)),)
-    assert place_calls(told, trace(*calls, groups=groups), facts) == (
-        facts,
-        [f"the execution trace beside it is not used: {difference}"],
-    )
+    facts, groups = TraceFacts(world_size=2), (ProcessGroup("9", None, (0, 1)),)
+    assert place_calls(told, trace(*calls, groups=groups), facts) == (facts, [NOT_USED + difference])
     assert len(told) == 1
 
 
@@ -96,7 +95,7 @@ def test_nothing_told_and_no_calls_fit() -> None:
     told = StatedPayloads()
     assert place_calls(told, trace(), TraceFacts()) == (TraceFacts(), [])
     _, notes = place_calls(told, trace(call("all_reduce")), TraceFacts())
-    assert notes == ["the execution trace beside it is not used: it has 1 calls, the trace 0"]
+    assert notes == [f"{NOT_USED}it has 1 calls, the trace 0"]
 
 
 def test_what_a_kernel_states_is_no_annotation_of_a_call() -> None:
@@ -116,9 +115,7 @@ def test_a_call_of_which_nothing_is_told_takes_its_place_and_adds_nothing() -> N
     _, notes = place_calls(told, trace(silent, spoken), TraceFacts(world_size=2))
     ((payload, row, track, start, end, seq),) = added(told, 2)
     assert (payload.ranks, payload.group_size, row, track, start, end, seq) == ((0, 1), 2, -1, 3, 20, 25, 4)
-    assert notes == [
-        "the execution trace's one process group is of 2 ranks: taken as all of the job",
-    ]
+    assert notes == ["the execution trace's one process group is of 2 ranks: taken as all of the job"]
 
 
 def occurrences(calls: list[BackendCall], facts: TraceFacts, groups: tuple[ProcessGroup, ...] = ()) -> Any:
@@ -130,23 +127,28 @@ def occurrences(calls: list[BackendCall], facts: TraceFacts, groups: tuple[Proce
     return placed, bool(notes)
 
 
-def test_the_only_group_is_the_job_where_its_size_is() -> None:
-    """The split sizes of one call tell the size of the group of all."""
-    calls = [call("all_to_all", group_size=2), call("all_reduce")]
-    assert occurrences(calls, TraceFacts(world_size=2)) == ([((0, 1), 2)] * 2, True)
+EXCHANGE, REDUCTION = call("all_to_all", group_size=2), call("all_reduce")
+OTHER, TOLD = call("all_reduce", group="10"), call("all_reduce", group_size=2, ranks=(0, 5))
 
 
-def test_a_group_is_never_guessed() -> None:
-    exchange, reduction = call("all_to_all", group_size=2), call("all_reduce")
-    assert occurrences([exchange, reduction], TraceFacts(world_size=4)) == ([(None, 2)] * 2, False)
-    assert occurrences([exchange, reduction], TraceFacts()) == ([(None, 2)] * 2, False)
-    assert occurrences([reduction], TraceFacts(world_size=2)) == ([(None, None)], False)
-    other = call("all_reduce", group="10")
-    assert occurrences([exchange, other], TraceFacts(world_size=2)) == ([(None, 2), (None, None)], False)
-    told = call("all_reduce", group_size=2, ranks=(0, 5))
-    assert occurrences([told], TraceFacts(world_size=2)) == ([((0, 5), 2)], False)
-    larger = call("all_to_all", group_size=3)
-    assert occurrences([exchange, larger], TraceFacts(world_size=2)) == ([(None, None)] * 2, False)
+@pytest.mark.parametrize(
+    ("calls", "world", "placed"),
+    [
+        # The split sizes of one call tell the size of the group of all: the only group is the job.
+        ([EXCHANGE, REDUCTION], 2, [((0, 1), 2)] * 2),
+        # A group is never guessed.
+        *(([EXCHANGE, REDUCTION], world, [(None, 2)] * 2) for world in (4, None)),
+        ([REDUCTION], 2, [(None, None)]),
+        ([EXCHANGE, OTHER], 2, [(None, 2), (None, None)]),
+        ([TOLD], 2, [((0, 5), 2)]),
+        ([EXCHANGE, call("all_to_all", group_size=3)], 2, [(None, None)] * 2),
+    ],
+)
+def test_the_only_group_is_the_job_where_its_size_is(
+    calls: list[BackendCall], world: int | None, placed: list[Any]
+) -> None:
+    noted = placed == [((0, 1), 2)] * 2
+    assert occurrences(calls, TraceFacts(world_size=world)) == (placed, noted)
 
 
 def test_listed_groups_stand_in_the_facts() -> None:

@@ -26,27 +26,19 @@ def calls(
     n: int, *, threads: bool = True, name: int = 0, launched: bool = False
 ) -> collectives.CommunicationCalls:
     """A call each 10 ns, of 5 ns, each on a thread of its own or all on one."""
-    start, none = 10 * np.arange(n), np.full(n, -1)
-    track = np.arange(n) if threads else np.zeros(n, np.int64)
-    return collectives.CommunicationCalls(
-        row=np.arange(n) if launched else none,
-        start_ns=start,
-        end_ns=start + 5,
-        track=track,
-        step=none,
-        launch_track=track if launched else none,
-        launch_ns=start if launched else none,
-        name=np.full(n, name),
-        names=NAMES,
-    )
+    row, none = np.arange(n), np.full(n, -1)
+    start, track = 10 * row, row if threads else np.zeros(n, np.int64)
+    told = {"row": row, "launch_track": track, "launch_ns": start}
+    places = told if launched else dict.fromkeys(told, none)
+    times = {"start_ns": start, "end_ns": start + 5, "track": track, "step": none}
+    return collectives.CommunicationCalls(**times, **places, name=np.full(n, name), names=NAMES)
 
 
 def groups_on_host(n: int) -> None:
     told = StatedPayloads()
     for i in range(n):
-        payload = Payload(
-            source="annotation", collective="all_reduce", ranks=(0, i + 1), rows=1, threads=(i,)
-        )
+        group = {"ranks": (0, i + 1), "rows": 1, "threads": (i,)}
+        payload = Payload(source="annotation", collective="all_reduce", **group)
         told.add_payload(payload, track=-5, start_ns=10 * i, end_ns=10 * i + 6, seq=0)
     owner, refused = collectives.on_host(calls(n), told, TraceFacts(world_size=n + 1))
     assert owner.tolist() == list(range(n))

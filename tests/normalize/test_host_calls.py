@@ -35,12 +35,9 @@ def test_from_fifty_times_the_usual_on(took: int, found: list[int]) -> None:
     assert cold([(0, 0, took), *LATER]) == found
 
 
-def test_what_comes_back_is_not_cold() -> None:
+def test_what_comes_back_is_not_cold_nor_what_waits_or_calls_another() -> None:
     assert cold([(0, 0, 5_000), (0, 20_000, 25_000), *LATER]) == []
-
-
-def test_time_in_calls_and_inner_operators_is_theirs() -> None:
-    """5 ms around 4.5 ms of waiting, or around an inner operator that is the cold one."""
+    # 5 ms around 4.5 ms of waiting, or around an inner operator that is the cold one.
     assert cold([(0, 0, 5_000), *LATER], calls=[(400, 4_900)]) == []
     assert cold([(0, 0, 5_000), (1, 100, 4_900), *LATER]) == [1]
     assert cold([(0, 0, 5_000), *LATER], calls=[(400, 4_300)]) == [0]
@@ -49,10 +46,7 @@ def test_time_in_calls_and_inner_operators_is_theirs() -> None:
 def test_of_a_single_step_the_first_call_of_a_name() -> None:
     rows = [(0, 0, 5_000), (0, 6_000, 11_000), *[(0, 20_000 + 100 * i, 20_020 + 100 * i) for i in range(5)]]
     assert cold(rows, until=None) == [0]
-
-
-def test_of_few_calls_twenty_microseconds_are_usual() -> None:
-    """What only the first of several steps has; of a single step nobody can tell."""
+    # What only the first of several steps has; of a single step nobody can tell.
     assert cold([(3, 0, 1_000)]) == [0]
     assert cold([(3, 0, 999)]) == []
     assert cold([(3, 0, 1_000)], until=None) == []

@@ -59,24 +59,26 @@ def of_four(*arguments: Any, **more: Any) -> Inference:
     return infer_group(calls(*arguments, **more), range(RANKS), RANKS)
 
 
+def begins(*ns: int, instances: int = 8) -> Any:
+    """An instance a millisecond: its begin plus the ns of each rank."""
+    return np.arange(instances)[:, None] * 1000 * US + np.array(ns)
+
+
 def refused(found: Inference) -> str:
     assert found.rule is None
     return found.reason
 
 
 def test_all_ranks_run_one_sequence_in_step() -> None:
-    assert of_four() == Inference("R1", "all 4 ranks run one sequence of 8 collectives in step")
+    reason = "all 4 ranks run one sequence of 8 collectives in step"
+    assert of_four() == Inference("R1", reason)
 
-
-def test_a_manifest_says_what_rests_on_inferred_groups() -> None:
-    def inferred(*told: str | None) -> str | None:
+    def noted(*told: str | None) -> str | None:
         return record({"inference": dict(zip(("rule", "group", "reason"), told, strict=True))}).inference_note
 
-    assert inferred("R1", "0-3", of_four().reason) == (
-        "process groups are inferred (R1): all 4 ranks run one sequence of 8 collectives in step"
-    )
-    assert inferred(None, None, "2 of 4 ranks have a trace") is None
-    assert record({}).inference_note is None
+    # A manifest says what rests on it.
+    assert noted("R1", "0-3", reason) == f"process groups are inferred (R1): {reason}"
+    assert noted(None, None, "2 of 4 ranks have a trace") is record({}).inference_note is None
 
 
 @pytest.mark.parametrize(
@@ -95,9 +97,8 @@ def test_every_rank_of_the_world_has_to_be_here(ranks: Any, world: int | None, r
 
 @pytest.mark.parametrize("library", ["gloo", "mpi", "xla"])
 def test_libraries_of_the_host_are_refused(library: str) -> None:
-    assert (
-        refused(of_four(libraries=("nccl", library))) == f"library {library}, whose calls do not end together"
-    )
+    why = f"library {library}, whose calls do not end together"
+    assert refused(of_four(libraries=("nccl", library))) == why
     two = calls(arrivals()[:, :2], leavings()[:, :2], libraries=(library,))
     assert refused(infer_group(two, range(2), 2)).startswith(f"library {library}")
 
@@ -114,43 +115,36 @@ def test_what_the_trace_states_of_groups_is_not_contradicted(stated: int) -> Non
 
 
 def test_what_a_kernel_does_has_to_be_known() -> None:
-    kinds = ["all_reduce"] * 6 + ["send_recv"] * 2
-    assert (
-        refused(of_four(kinds=kinds))
-        == "nothing says that 8 sends and receives are a collective of all ranks"
-    )
+    found = of_four(kinds=["all_reduce"] * 6 + ["send_recv"] * 2)
+    assert refused(found) == "nothing says that 8 sends and receives are a collective of all ranks"
     assert refused(of_four(kinds=["all_reduce"] * 7 + [None])) == "4 collectives are of unknown kind"
     assert of_four(kinds=["all_reduce"] * 6 + ["all_to_all"] * 2).rule == "R1"
 
 
 def test_ranks_have_to_run_the_same_kinds_in_the_same_order() -> None:
+    differ = "kind sequences differ at instance"
     kinds = np.full((8, RANKS), "all_reduce", object)
     kinds[4, 2] = "all_gather"
-    assert refused(of_four(kinds=kinds)) == (
-        "kind sequences differ at instance 5: all_reduce on rank 0, all_gather on rank 2"
+    assert refused(of_four(kinds=kinds)) == f"{differ} 5: all_reduce on rank 0, all_gather on rank 2"
+    kinds[2, 1] = "all_gather"
+    assert refused(of_four(kinds=kinds)).startswith(f"{differ} 3:")
+    whole, kept = calls(), np.arange(32) != 31
+    rows = {name: getattr(whole, name)[kept] for name in ("rank", "kind", "size", "starts", "ends")}
+    assert refused(infer_group(replace(whole, **rows), range(RANKS), RANKS)) == (
+        f"{differ} 8: all_reduce on rank 0, none on rank 3"
     )
-    whole = calls()
-    kept = np.arange(32) != 31
-    short = replace(
-        whole, **{name: getattr(whole, name)[kept] for name in ("rank", "kind", "size", "starts", "ends")}
-    )
-    assert refused(infer_group(short, range(RANKS), RANKS)) == (
-        "kind sequences differ at instance 8: all_reduce on rank 0, none on rank 3"
-    )
-
-
-def test_seven_instances_are_too_few() -> None:
     assert refused(of_four(arrivals()[:7], leavings()[:7])) == "7 instances, fewer than 8"
 
 
-def of_three(instances: int = 8, gap: int = 70, spread: int = 0, world: int = 3) -> Inference:
+EPOCH = 1_712_195_495_519_689_047
+
+
+def of_three(instances: int = 8, gap: int = 70 * US, spread: int = 0, epoch: int = 0) -> Inference:
     """Ranks 0 and 1 of three come at 0 and 30 µs, rank 2 `gap` later; ends differ by `spread`, either way."""
-    begin = np.arange(instances)[:, None] * 1000 * US
-    starts = begin + np.array([0, 30, 30 + gap]) * US
-    ends = (
-        begin + 200 * US + np.where(np.arange(instances) % 2, 1, -1)[:, None] * np.array([0, 0, spread]) * US
-    )
-    return infer_group(calls(starts, ends), range(world), world)
+    either = np.where(np.arange(instances) % 2, 1, -1)[:, None]
+    starts = epoch + begins(0, 30 * US, 30 * US + gap, instances=instances)
+    ends = epoch + begins(200 * US, instances=instances) + either * np.array([0, 0, spread])
+    return infer_group(calls(starts, ends), range(3), 3)
 
 
 def test_three_ranks_have_subgroups_as_well() -> None:
@@ -159,47 +153,31 @@ def test_three_ranks_have_subgroups_as_well() -> None:
     assert refused(of_three(gap=0)).startswith("in 0 of 8 instances")
 
 
-@pytest.mark.parametrize(("gap", "waited"), [(20, False), (21, True), (29, True)])
-def test_the_last_rank_comes_later_by_more_than_twice_what_ends_differ_by(gap: int, waited: bool) -> None:
-    assert (of_three(gap=gap, spread=10).rule == "R1") == waited
+@pytest.mark.parametrize("epoch", [0, EPOCH])
+@pytest.mark.parametrize(("gap", "waited"), [(20 * US, False), (20 * US + 1, True), (29 * US, True)])
+def test_the_last_rank_comes_later_by_more_than_twice_what_ends_differ_by(
+    gap: int, epoch: int, *, waited: bool
+) -> None:
+    """A nanosecond later is later, at the time of day, too."""
+    assert (of_three(gap=gap, spread=10 * US, epoch=epoch).rule == "R1") == waited
 
 
 def test_the_same_rank_is_last_with_its_offset_and_without() -> None:
     """Rank 3 comes 30 µs later than rank 2 and leaves 60 µs later: by a common clock rank 2 comes last."""
-    begin = np.arange(8)[:, None] * 1000 * US
-    starts = begin + np.array([0, 10, 100, 130]) * US
-    assert refused(of_four(starts, begin + np.array([200, 200, 200, 260]) * US)).startswith("in 0 of 8")
-    assert of_four(starts, begin + np.array([200, 200, 200, 200]) * US).rule == "R1"
+    starts = begins(0, 10 * US, 100 * US, 130 * US)
+    ahead = begins(200 * US, 200 * US, 200 * US, 260 * US)
+    assert refused(of_four(starts, ahead)).startswith("in 0 of 8")
+    assert of_four(starts, begins(*[200 * US] * 4)).rule == "R1"
 
 
 def test_of_many_ranks_the_two_that_come_last_are_compared() -> None:
     """Thirty ranks in any order come 1 µs apart, and ends differ by as much."""
     random = np.random.default_rng(5)
-    begin = np.arange(8)[:, None] * 1000 * US
-    starts = begin + np.stack([random.permutation(30) for _ in range(8)]) * US
-    ends = begin + 200 * US + random.permutation(np.arange(30) % 2) * np.array([[1], [-1]] * 4) * US
-    found = infer_group(calls(starts, ends), range(30), 30)
-    assert refused(found).startswith("in 0 of 8 instances")
+    starts = begins(0) + np.stack([random.permutation(30) for _ in range(8)]) * US
+    ends = begins(200 * US) + random.permutation(np.arange(30) % 2) * np.array([[1], [-1]] * 4) * US
+    assert refused(infer_group(calls(starts, ends), range(30), 30)).startswith("in 0 of 8 instances")
     starts[np.arange(8), starts.argmax(axis=1)] += 50 * US
     assert infer_group(calls(starts, ends), range(30), 30).rule == "R1"
-
-
-@pytest.mark.parametrize(("beyond", "fits"), [(0, True), (1, False)])
-def test_a_nanosecond_counts_at_the_time_of_day(beyond: int, fits: bool) -> None:
-    starts, ends = arrivals(), leavings()
-    starts[3, LATE[3]] = (3000 + 195) * US
-    ends[3, 1] += 50 * US + beyond
-    epoch = 1_712_195_495_519_689_047
-    assert (of_four(starts + epoch, ends + epoch).rule == "R1") == fits
-
-
-@pytest.mark.parametrize(("later", "waited"), [(0, False), (1, True)])
-def test_a_nanosecond_later_is_later_at_the_time_of_day(later: int, waited: bool) -> None:
-    """Ends differ by 10 µs; the last of three ranks comes 20 µs behind the others, or a nanosecond more."""
-    begin = 1_712_195_495_519_689_047 + np.arange(8)[:, None] * 1000 * US
-    starts = begin + np.array([0, 30 * US, 50 * US + later])
-    ends = begin + 200 * US + np.array([[1], [-1]] * 4) * np.array([0, 0, 10]) * US
-    assert (infer_group(calls(starts, ends), range(3), 3).rule == "R1") == waited
 
 
 @pytest.mark.parametrize(("early", "fits"), [(0, True), (1, False)])
@@ -211,14 +189,7 @@ def test_only_what_ends_differ_by_may_overlap_with_the_next(instance: int, early
     ends[instance] = last + np.array([-3, 0, -3, -1]) * US
     starts[instance + 1, 0] = last - 3 * US - early
     found = of_four(starts, ends)
-    assert found.reason == ("a shift by one also overlaps" if not fits else found.reason)
-    assert (found.rule == "R1") == fits
-
-
-def test_the_first_difference_of_kinds_is_told() -> None:
-    kinds = np.full((8, RANKS), "all_reduce", object)
-    kinds[2, 1] = kinds[5, 1] = "all_gather"
-    assert refused(of_four(kinds=kinds)).startswith("kind sequences differ at instance 3:")
+    assert found.rule == "R1" if fits else refused(found) == "a shift by one also overlaps"
 
 
 def test_an_instance_in_which_one_leaves_before_another_comes() -> None:
@@ -240,30 +211,20 @@ def test_a_shift_that_overlaps_as_well() -> None:
     assert refused(of_four(starts + ahead, ends + ahead)) == "a shift by one also overlaps"
 
 
-def test_what_ends_differ_by_is_no_overlap() -> None:
-    """Back to back: rank 0 begins the next 1 µs after its end, 2 µs before rank 1's."""
-    starts, ends = arrivals(), leavings()
-    ends[0] = np.array([997, 1000, 998, 998]) * US
-    starts[1, 0] = 998 * US
-    found = of_four(starts, ends)
-    assert found.rule == "R1", found.reason
+@pytest.mark.parametrize("epoch", [0, EPOCH])
+def test_ends_may_spread_as_far_as_50_us(epoch: int) -> None:
+    """The last rank comes 165 µs after any other, more than twice what the ends of its instance differ by.
 
-
-def test_ends_that_no_offset_explains() -> None:
-    ends = leavings()
-    ends[3, 1] += 50 * US + 1
-    assert refused(of_four(ends=ends)) == "ends spread 50 µs around their offsets"
-    ends[3, 1] += 262 * US
-    assert refused(of_four(ends=ends)) == "ends spread 312 µs around their offsets"
-
-
-def test_ends_may_spread_as_far_as_50_us() -> None:
-    """The last rank comes 165 µs after any other, more than twice what the ends of its instance differ by."""
+    A nanosecond counts, at the time of day, too.
+    """
     starts, ends = arrivals(), leavings()
     starts[3, LATE[3]] = (3000 + 195) * US
     ends[3, 1] += 50 * US
-    found = of_four(starts, ends)
-    assert found.rule == "R1", found.reason
+    assert of_four(starts + epoch, ends + epoch).rule == "R1"
+    ends[3, 1] += 1
+    assert refused(of_four(starts + epoch, ends + epoch)) == "ends spread 50 µs around their offsets"
+    ends[3, 1] += 262 * US
+    assert refused(of_four(starts + epoch, ends + epoch)) == "ends spread 312 µs around their offsets"
 
 
 def of_two_groups(late: Any, *, slower: int = 0) -> tuple[Any, Any]:
@@ -285,23 +246,23 @@ def test_subgroups_in_lockstep_do_not_wait_for_one_another() -> None:
         "in 0 of 8 instances all ranks are seen to wait for the last one: the others could be of subgroups in"
         " lockstep"
     )
-
-
-def test_ranks_that_come_at_once_show_nothing() -> None:
-    starts = np.broadcast_to(np.arange(8)[:, None] * 1000 * US, (8, RANKS))
+    # Ranks that come at once show nothing.
+    starts = begins(*[0] * RANKS)
     assert refused(of_four(starts, starts + 50 * US)).startswith("in 0 of 8 instances")
 
 
-@pytest.mark.parametrize("slower", [-30, 30])
-def test_a_subgroup_that_always_takes_longer_is_no_clock(slower: int) -> None:
-    """Taken for a clock's offset, it would put the other pair's arrivals 30 µs apart from its own."""
-    assert refused(of_four(*of_two_groups(SKEWS, slower=slower))).startswith("in 0 of 8 instances")
-
-
-def test_a_subgroup_that_always_comes_later_is_no_clock() -> None:
-    """Rank 1 comes 40 µs later than any other, and its pair leaves 40 µs later: no one else waits for it."""
-    late = np.array(SKEWS) + np.array([40, 0])
-    assert refused(of_four(*of_two_groups(late))).startswith("in 0 of 8 instances")
+@pytest.mark.parametrize(
+    ("late", "slower"),
+    [
+        # Taken for a clock's offset, it would put the other pair's arrivals 30 µs apart from its own.
+        *((SKEWS, slower) for slower in (-30, 30)),
+        # Rank 1 comes 40 µs later than any other, and its pair leaves 40 µs later: no one else waits for it.
+        (np.array(SKEWS) + np.array([40, 0]), 0),
+    ],
+    ids=["shorter", "longer", "later"],
+)
+def test_a_subgroup_that_always_takes_longer_or_comes_later_is_no_clock(late: Any, slower: int) -> None:
+    assert refused(of_four(*of_two_groups(late, slower=slower))).startswith("in 0 of 8 instances")
 
 
 def test_three_of_four_instances_have_to_show_that_ranks_wait() -> None:
@@ -335,37 +296,26 @@ def of_two(kinds: Any, starts: Any = None, ends: Any = None) -> Inference:
     return infer_group(calls(starts, ends, kinds), range(2), 2)
 
 
-def test_a_world_of_two_has_one_group() -> None:
+def test_a_world_of_two_has_one_group_and_need_not_be_seen_to_wait() -> None:
     found = Inference("R0", "a world of 2 ranks has no other group")
     assert of_two(["all_reduce"]) == found
     assert of_two(["send_recv", "all_gather", None]) == found
     assert of_two([("send", "recv"), ("recv", "send"), ("all_reduce", "all_reduce")]) == found
-
-
-def test_two_ranks_need_not_be_seen_to_wait_or_to_end_together() -> None:
-    starts = np.zeros((1, 2), np.int64)
-    assert of_two(["all_reduce"], starts, np.array([[100, 900_000]])).rule == "R0"
-    assert (
-        of_two(["all_reduce"] * 2, np.array([[0, 0], [50, 50]]), np.array([[100] * 2, [200] * 2])).rule
-        == "R0"
-    )
-
-
-def test_a_kind_that_is_unknown_on_one_rank_differs() -> None:
-    assert refused(of_two([("all_reduce", None)])) == (
-        "kind sequences differ at instance 1: all_reduce on rank 0, an unknown one on rank 1"
-    )
+    # Two ranks need not be seen to wait or to end together.
+    starts = np.array([[0, 0], [50, 50]])
+    assert of_two(["all_reduce"], starts[:1], np.array([[100, 900_000]])).rule == "R0"
+    assert of_two(["all_reduce"] * 2, starts, np.array([[100] * 2, [200] * 2])).rule == "R0"
 
 
 def test_two_ranks_have_to_do_the_same_at_the_same_time() -> None:
-    assert refused(of_two([("send", "send")])) == (
-        "kind sequences differ at instance 1: send on rank 0, recv on rank 1"
-    )
+    differ = "kind sequences differ at instance 1: "
+    unknown = of_two([("all_reduce", None)])
+    assert refused(unknown) == f"{differ}all_reduce on rank 0, an unknown one on rank 1"
+    assert refused(of_two([("send", "send")])) == f"{differ}send on rank 0, recv on rank 1"
     starts, ends = arrivals()[:3, :2], leavings()[:3, :2].copy()
     ends[1, 1] = starts[1, 0]
-    assert refused(of_two(["send_recv"] * 3, starts, ends)) == (
-        "instance 2 does not overlap in time across ranks"
-    )
+    apart = of_two(["send_recv"] * 3, starts, ends)
+    assert refused(apart) == "instance 2 does not overlap in time across ranks"
 
 
 @pytest.mark.parametrize("part", range(PARTS))

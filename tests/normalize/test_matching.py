@@ -19,19 +19,13 @@ from cclbench.record.database import database
 SEND, RECV, REDUCE, GATHER = "send", "recv", "all_reduce", "all_gather"
 
 
+AMBIGUOUS, NOBODYS = "order within the group is ambiguous", "no other rank's trace has it"
+
+
 def call(rank, group, kind, seq=None, size=100, step=None):
     """A call of a group of two ranks, or of which something is unknown."""
-    return {
-        "rank": rank,
-        "process_group": group,
-        "size": 2,
-        "kind": kind,
-        "seq": seq,
-        "bytes": size,
-        "step": step,
-        "source": None,
-        "target": None,
-    }
+    known = {"rank": rank, "process_group": group, "size": 2, "kind": kind, "seq": seq, "bytes": size}
+    return {**known, "step": step, "source": None, "target": None}
 
 
 def match_calls(calls):
@@ -80,93 +74,79 @@ def sizes(found):
     return found.present.tolist(), found.expected.tolist()
 
 
-def test_by_sequence_number_in_any_order():
-    found = matched((0, 0, REDUCE, 5), (0, 0, REDUCE, 6), (1, 0, REDUCE, 6), (1, 0, REDUCE, 5))
-    assert instances(found) == [[0, 3], [1, 2]]
-    assert (sizes(found), found.unmatched) == (([2, 2], [2, 2]), {})
-
-
 def in_step(rank, *kinds, step=0):
     return [(rank, 0, kind, None, 100, step) for kind in kinds]
 
 
-def test_streams_of_a_group_begin_in_another_order_on_each_rank():
-    """As all-gathers and reduce-scatters of FSDP do: each kind by its own order, on every rank."""
-    first = in_step(0, GATHER, REDUCE, GATHER, REDUCE)
-    second = in_step(1, GATHER, GATHER, REDUCE, REDUCE)
-    found = matched(*first, *second)
-    assert instances(found) == [[0, 4], [1, 6], [2, 5], [3, 7]]
-    assert found.unmatched == {}
+def sized(rank, *sizes, group=0):
+    """Reductions of those bytes, without numbers."""
+    return [(rank, group, REDUCE, None, size) for size in sizes]
 
 
-def test_what_not_all_ranks_have_alike_in_a_step_is_aligned():
-    """Of the reductions one rank has three, which may be any of its own; without steps all may shift."""
-    uneven = matched(*in_step(0, GATHER, REDUCE, REDUCE, REDUCE), *in_step(1, REDUCE, GATHER, REDUCE))
-    assert instances(uneven) == [[0, 5]]
-    assert uneven.unmatched == {
-        "no other rank's trace has it": 3,
-        "order within the group is ambiguous": 2,
-    }
-    unknown = matched(
-        *in_step(0, GATHER, REDUCE, GATHER, step=None), *in_step(1, REDUCE, GATHER, GATHER, step=None)
-    )
-    assert instances(unknown) == []
-
-
-def test_number_0_is_a_number():
-    """Without numbers these differ, by their bytes."""
-    assert instances(matched((0, 0, REDUCE, 0, 100), (1, 0, REDUCE, 0, 200))) == [[0, 1]]
-    assert instances(matched((0, 0, REDUCE, None, 100), (1, 0, REDUCE, None, 200))) == []
-
-
-def test_groups_count_on_their_own():
-    found = matched((0, 0, REDUCE, 1), (0, 7, REDUCE, 1), (1, 0, REDUCE, 1), (2, 7, REDUCE, 1))
-    assert instances(found) == [[0, 2], [1, 3]]
-
-
-def test_several_kernels_of_one_call_match_in_turn():
-    found = matched((0, 0, REDUCE, 1), (0, 0, REDUCE, 1), (1, 0, REDUCE, 1), (1, 0, REDUCE, 1))
-    assert instances(found) == [[0, 2], [1, 3]]
-
-
-def test_a_number_used_for_two_kinds_is_ambiguous():
-    found = matched((0, 0, REDUCE, 1), (1, 0, GATHER, 1), (0, 0, REDUCE, 2), (1, 0, REDUCE, 2))
-    assert instances(found) == [[2, 3]]
-    assert found.unmatched == {"order within the group is ambiguous": 2}
-
-
-def test_by_order_where_no_number_is_told():
-    found = matched((0, 0, REDUCE), (0, 0, GATHER), (1, 0, REDUCE), (1, 0, GATHER))
-    assert instances(found) == [[0, 2], [1, 3]]
-
-
-def test_a_window_that_begins_one_earlier_shifts_nobody():
-    found = matched(
-        (0, 0, REDUCE, None, 8),
-        (0, 0, REDUCE, None, 16),
-        (0, 0, REDUCE, None, 32),
-        (1, 0, REDUCE, None, 16),
-        (1, 0, REDUCE, None, 32),
-    )
-    assert instances(found) == [[1, 3], [2, 4]]
-    assert found.unmatched == {"no other rank's trace has it": 1}
-
-
-def test_equal_calls_of_which_one_is_lost_are_ambiguous_not_guessed():
-    found = matched((0, 0, REDUCE), (0, 0, REDUCE), (1, 0, REDUCE))
-    assert instances(found) == []
-    assert found.unmatched == {"no other rank's trace has it": 2, "order within the group is ambiguous": 1}
-
-
-def test_steps_tell_equal_calls_apart():
-    """Both ranks have two equal calls, but rank 1's capture begins and ends a step later."""
-    found = matched(
-        (0, 0, REDUCE, None, 8, 1),
-        (0, 0, REDUCE, None, 8, 2),
-        (1, 0, REDUCE, None, 8, 2),
-        (1, 0, REDUCE, None, 8, 3),
-    )
-    assert instances(found) == [[1, 2]]
+@pytest.mark.parametrize(
+    ("calls", "found", "unmatched"),
+    [
+        # By sequence number in any order; number 0 is one, and what has none differs by its bytes.
+        ([(0, 0, REDUCE, 5), (0, 0, REDUCE, 6), (1, 0, REDUCE, 6), (1, 0, REDUCE, 5)], [[0, 3], [1, 2]], {}),
+        ([(0, 0, REDUCE, 0, 100), (1, 0, REDUCE, 0, 200)], [[0, 1]], {}),
+        ([*sized(0, 100), *sized(1, 200)], [], {NOBODYS: 2}),
+        # As all-gathers and reduce-scatters of FSDP do: each kind by its own order, on every rank.
+        (
+            [*in_step(0, GATHER, REDUCE, GATHER, REDUCE), *in_step(1, GATHER, GATHER, REDUCE, REDUCE)],
+            *([[0, 4], [1, 6], [2, 5], [3, 7]], {}),
+        ),
+        # Of the reductions one rank has three, which may be any of its own; without steps all may shift.
+        (
+            [*in_step(0, GATHER, REDUCE, REDUCE, REDUCE), *in_step(1, REDUCE, GATHER, REDUCE)],
+            *([[0, 5]], {NOBODYS: 3, AMBIGUOUS: 2}),
+        ),
+        (
+            [*in_step(0, GATHER, REDUCE, GATHER, step=None), *in_step(1, REDUCE, GATHER, GATHER, step=None)],
+            *([], None),
+        ),
+        # Groups count on their own; several kernels of one call match in turn.
+        ([(0, 0, REDUCE, 1), (0, 7, REDUCE, 1), (1, 0, REDUCE, 1), (2, 7, REDUCE, 1)], [[0, 2], [1, 3]], {}),
+        ([(0, 0, REDUCE, 1)] * 2 + [(1, 0, REDUCE, 1)] * 2, [[0, 2], [1, 3]], {}),
+        # A number used for two kinds, more often by one rank, or in another order is ambiguous.
+        (
+            [(0, 0, REDUCE, 1), (1, 0, GATHER, 1), (0, 0, REDUCE, 2), (1, 0, REDUCE, 2)],
+            *([[2, 3]], {AMBIGUOUS: 2}),
+        ),
+        (
+            [(0, 0, REDUCE, 1), (0, 0, REDUCE, 1), (1, 0, REDUCE, 1), (1, 2, REDUCE, 1)],
+            *([], {AMBIGUOUS: 3, NOBODYS: 1}),
+        ),
+        ([(0, 0, REDUCE, 1), (0, 0, GATHER, 1), (1, 0, GATHER, 1), (1, 0, REDUCE, 1)], [], {AMBIGUOUS: 4}),
+        # By order where no number is told; a window that begins one earlier shifts nobody.
+        ([(0, 0, REDUCE), (0, 0, GATHER), (1, 0, REDUCE), (1, 0, GATHER)], [[0, 2], [1, 3]], {}),
+        ([*sized(0, 8, 16, 32), *sized(1, 16, 32)], [[1, 3], [2, 4]], {NOBODYS: 1}),
+        # Of equal calls one is lost: ambiguous, not guessed; steps tell them apart.
+        ([(0, 0, REDUCE), (0, 0, REDUCE), (1, 0, REDUCE)], [], {NOBODYS: 2, AMBIGUOUS: 1}),
+        (
+            [call for rank in (0, 1) for n in (1, 2) for call in in_step(rank, REDUCE, step=rank + n)],
+            *([[1, 2]], None),
+        ),
+        # Ranks 1 and 2 each have a call of 32 bytes where rank 0, which has most, has none.
+        (
+            [
+                *((n, 0, REDUCE, 4) for n in (0, 1)),
+                *(
+                    row
+                    for n, odd in ((0, [16, 64]), (1, [32]), (2, [32]))
+                    for row in sized(n, 8, *odd, group=1)
+                ),
+            ],
+            *([[0, 1], [2, 5, 7]], {NOBODYS: 4}),
+        ),
+        ([(0, 0, REDUCE)], [], {NOBODYS: 1}),
+        ([], [], {}),
+    ],
+)
+def test_calls_that_are_one_instance(calls, found, unmatched):
+    told = matched(*calls)
+    assert instances(told) == found
+    assert unmatched is None or told.unmatched == unmatched
+    assert sizes(told) == ([len(rows) for rows in found], [2] * len(found))
 
 
 def test_what_can_not_be_matched_is_counted():
@@ -186,16 +166,11 @@ def test_sends_and_receives_pair_by_lane_and_order():
     )  # fmt: skip
     assert instances(found) == [[0, 2], [1, 3], [4, 5]]
     assert found.expected.tolist() == [2, 2, 2]
-
-
-@pytest.mark.parametrize(("source", "target"), [(0, None), (None, 1), (None, None)])
-def test_a_transfer_of_which_one_end_is_unknown_has_no_peer(source, target):
-    assert pairs((0, SEND, source, target), (1, RECV, source, target)).unmatched == {"its peer is unknown": 2}
     assert instances(pairs((0, SEND, 1, 0), (1, RECV, 1, 0))) == [[0, 1]]
-
-
-def test_transfers_the_other_way_are_others():
-    assert pairs((0, SEND, 0, 1), (1, RECV, 1, 0)).unmatched == {"no other rank's trace has it": 2}
+    # Transfers the other way are others; one of which an end is unknown has no peer.
+    assert pairs((0, SEND, 0, 1), (1, RECV, 1, 0)).unmatched == {NOBODYS: 2}
+    for ends in ((0, None), (None, 1), (None, None)):
+        assert pairs((0, SEND, *ends), (1, RECV, *ends)).unmatched == {"its peer is unknown": 2}
 
 
 def test_instances_are_numbered_without_gaps():
@@ -212,58 +187,17 @@ def test_numbered_ordered_and_paired_rows_are_matched_apart():
     """Two instances by number, two by order, two by pair; each way begins to count anew."""
     own = [(0, REDUCE, 1), (0, REDUCE, 2), (1, REDUCE, None), (1, REDUCE, None)]
     ends = {"source": 0, "target": 1}
-    found = match_calls(
-        [
-            one
-            for rank, kind in ((0, SEND), (1, RECV))
-            for one in (*(call(rank, *each) for each in own), *[call(rank, None, kind) | ends] * 2)
-        ]
-    )
+    made = [
+        one
+        for rank, kind in ((0, SEND), (1, RECV))
+        for one in (*(call(rank, *each) for each in own), *[call(rank, None, kind) | ends] * 2)
+    ]
+    found = match_calls(made)
     assert by_row(found) == dict(enumerate([0, 1, 2, 3, 4, 5] * 2))
     assert found.present.tolist() == [2] * 6
-
-
-def test_ambiguous_numbers_before_rows_in_order():
-    """A number used for two kinds has no key; what is matched by order begins behind it."""
+    # A number used for two kinds has no key; what is matched by order begins behind it.
     found = matched((0, 0, REDUCE, 1), (0, 1, REDUCE), (1, 0, GATHER, 1), (1, 1, REDUCE))
     assert by_row(found) == {1: 0, 3: 0}
-
-
-def test_what_no_other_rank_has_is_nobodys_though_two_such_rows_are_alike():
-    """Ranks 1 and 2 each have a call of 32 bytes where rank 0, which has most, has none."""
-    found = matched(
-        *((0, 0, REDUCE, 4), (1, 0, REDUCE, 4)),
-        *((0, 1, REDUCE, None, 8), (0, 1, REDUCE, None, 16), (0, 1, REDUCE, None, 64)),
-        *((1, 1, REDUCE, None, 8), (1, 1, REDUCE, None, 32)),
-        *((2, 1, REDUCE, None, 8), (2, 1, REDUCE, None, 32)),
-    )
-    assert instances(found) == [[0, 1], [2, 5, 7]]
-    assert found.unmatched == {"no other rank's trace has it": 4}
-
-
-def test_a_number_used_more_often_by_one_rank_is_ambiguous():
-    found = matched((0, 0, REDUCE, 1), (0, 0, REDUCE, 1), (1, 0, REDUCE, 1), (1, 2, REDUCE, 1))
-    assert instances(found) == []
-    assert found.unmatched == {
-        "order within the group is ambiguous": 3,
-        "no other rank's trace has it": 1,
-    }
-
-
-def test_kernels_of_one_call_need_the_same_kinds_in_the_same_order():
-    found = matched((0, 0, REDUCE, 1), (0, 0, GATHER, 1), (1, 0, GATHER, 1), (1, 0, REDUCE, 1))
-    assert found.unmatched == {"order within the group is ambiguous": 4}
-
-
-def test_no_rows():
-    found = matched((0, 0, REDUCE))
-    assert (by_row(found), sizes(found), found.unmatched) == (
-        {},
-        ([], []),
-        {"no other rank's trace has it": 1},
-    )
-    none = match_calls([])
-    assert (by_row(none), sizes(none), none.unmatched) == ({}, ([], []), {})
 
 
 def test_many_groups_without_numbers_of_which_a_rank_has_more_calls(monkeypatch):
@@ -271,10 +205,7 @@ def test_many_groups_without_numbers_of_which_a_rank_has_more_calls(monkeypatch)
     monkeypatch.setattr(matching, "_LANES", matching._LANES.replace(str(matching.ALIGNED_ROWS), "64"))
     groups = range(100)
     found = matched(*((0, g, REDUCE) for g in groups), *((1, g, REDUCE) for g in groups for _ in range(2)))
-    assert found.unmatched == {
-        "no other rank's trace has it": 200,
-        "order within the group is ambiguous": 100,
-    }
+    assert found.unmatched == {NOBODYS: 200, AMBIGUOUS: 100}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -336,13 +267,8 @@ def test_the_only_longest_common_subsequence_is_found(a, b, pairs):
     assert longest_common_subsequence(a, b) == pairs
 
 
-def test_of_no_collectives_none_contradict():
-    nothing = np.empty(0, np.int64)
-    assert contradicting_instances(nothing, nothing, nothing, 5).tolist() == []
-
-
 @pytest.mark.parametrize(("tolerance", "wrong"), [(0, [1]), (4, [1]), (5, [])])
 def test_a_rank_that_left_before_another_came_contradicts(tolerance, wrong):
-    instance = np.array([0, 0, 1, 1])
-    starts, ends = np.array([0, 10, 0, 15]), np.array([12, 12, 10, 30])
-    assert contradicting_instances(instance, starts, ends, tolerance).tolist() == wrong
+    rows = np.array([[0, 0, 1, 1], [0, 10, 0, 15], [12, 12, 10, 30]])
+    assert contradicting_instances(*rows, tolerance).tolist() == wrong
+    assert contradicting_instances(*rows[:, :0], tolerance).tolist() == []

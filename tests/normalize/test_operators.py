@@ -48,18 +48,17 @@ def test_the_innermost_call_at_an_instant(at: int, expected: int) -> None:
     assert innermost(CALLS, [(1, at)]) == [expected]
 
 
-def test_threads_are_apart() -> None:
+def test_the_innermost_call_is_of_its_thread_and_has_a_duration() -> None:
     assert innermost(CALLS, [(2, 30), (1, 30), (2, 31), (3, 30), (2, 29)]) == [9, 4, -1, -1, -1]
-
-
-def test_a_call_without_duration_holds_nothing() -> None:
+    # A call without duration holds nothing.
     calls = [(1, 1, 0, 10), (2, 1, 5, 5), (3, 1, 20, 20)]
     assert innermost(calls, [(1, 5), (1, 6), (1, 20)]) == [1, 1, -1]
-
-
-def test_without_calls_or_launches() -> None:
+    # Without calls or launches.
     assert innermost([], [(1, 5)]) == [-1]
     assert innermost(CALLS, []) == []
+    # What holds an instant is on its thread.
+    assert holding(CALLS, [(1, 95), (2, 30), (2, 95), (3, 30)]) == [True, True, False, False]
+    assert holding([], [(1, 5)]) == [False]
 
 
 @st.composite
@@ -92,11 +91,6 @@ def test_it_is_the_last_that_began_of_those_that_run(calls: list[Call]) -> None:
     assert holding(calls, [(1, at) for at in instants]) == [number >= 0 for number in expected]
 
 
-def test_what_holds_an_instant_is_on_its_thread() -> None:
-    assert holding(CALLS, [(1, 95), (2, 30), (2, 95), (3, 30)]) == [True, True, False, False]
-    assert holding([], [(1, 5)]) == [False]
-
-
 def parents(calls: list[Call]) -> dict[int, int]:
     """The id of the call that each begins in, −1 for none."""
     ranges, number = ordered(calls)
@@ -107,16 +101,11 @@ def parents(calls: list[Call]) -> dict[int, int]:
 def test_a_call_begins_in_the_innermost_one_around_it() -> None:
     assert parents(CALLS) == {1: -1, 2: 1, 3: 1, 4: 3, 9: -1}
     assert parents([]) == {}
-
-
-def test_a_call_that_begins_as_another_ends_is_not_in_it() -> None:
-    """Call 3 begins as 2 ends, within 1; call 4 as 1 ends; call 6 of thread 2 is in 5, 7 in none."""
+    # Call 3 begins as 2 ends, within 1; call 4 as 1 ends; call 6 of thread 2 is in 5, 7 in none.
     calls = [(1, 1, 0, 50), (2, 1, 10, 20), (3, 1, 20, 30), (4, 1, 50, 60)]
     calls += [(5, 2, 0, 10), (6, 2, 5, 7), (7, 2, 10, 12), (8, 3, 0, 10), (9, 3, 9, 10)]
     assert parents(calls) == {1: -1, 2: 1, 3: 1, 4: -1, 5: -1, 6: 5, 7: -1, 8: -1, 9: 8}
-
-
-def test_after_many_short_calls_the_one_around_all_is_found() -> None:
+    # After many short calls the one around all is found.
     calls = [(0, 7, 0, 1000), *((n, 7, 10 * n, 10 * n + 5) for n in range(1, 50))]
     assert parents(calls) == {0: -1, **dict.fromkeys(range(1, 50), 0)}
     assert innermost(calls, [(7, 497)]) == [0]
@@ -144,9 +133,7 @@ def test_ranges_of_both_are_in_order_and_known_by_their_place() -> None:
     assert place.tolist() == [2, 0, 3, 1, 4]
     none, nowhere = join_ranges(NO_RANGES, NO_RANGES)
     assert (len(none.track), len(none.start_ns), len(none.end_ns), len(nowhere)) == (0, 0, 0, 0)
-
-
-def test_some_of_the_ranges_stay_in_order() -> None:
+    # Some of the ranges stay in order.
     some = ordered(CALLS)[0].select_ranges(np.array([True, False, True, False, True]))
     assert (some.track.tolist(), some.start_ns.tolist(), some.end_ns.tolist()) == (
         [1, 1, 2],
@@ -177,15 +164,12 @@ def test_ids_are_found_where_they_stand() -> None:
     assert Ids(np.empty(0, np.int64)).index_of(np.array([0, 5])).tolist() == [-1, -1]
 
 
-@pytest.mark.parametrize(
-    ("name", "around"),
-    [
-        ("autograd::engine::evaluate_function: MmBackward0", True),
-        ("torch::autograd::AccumulateGrad", True),
-        ("MmBackward0", True),
-        ("aten::mm", False),
-        ("c10d::allreduce_", False),
-    ],
-)
-def test_rows_around_operators_have_no_namespace_or_autograds(name: str, around: bool) -> None:
-    assert is_wrapper(name) == around
+def test_rows_around_operators_have_no_namespace_or_autograds() -> None:
+    around = [
+        "autograd::engine::evaluate_function: MmBackward0",
+        "torch::autograd::AccumulateGrad",
+        "MmBackward0",
+    ]
+    assert [is_wrapper(name) for name in (*around, "aten::mm", "c10d::allreduce_")] == [True] * 3 + [
+        False
+    ] * 2

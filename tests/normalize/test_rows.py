@@ -25,87 +25,80 @@ def rows(kind, names, listed, side="device", **columns):
     )
 
 
+def categories(known, names, *stated):
+    return [CATEGORIES[code] for code in known.category_codes(names, *stated)]
+
+
 def test_categories_follow_names_that_grow():
     names, known = Names(), Categories("kernel")
     names["ncclDevKernel_AllReduce_Sum_f32_RING_LL"], names["ampere_sgemm_128x64_nn"]
-    assert [CATEGORIES[c] for c in known.category_codes(names)] == ["communication", "gemm"]
+    assert categories(known, names) == ["communication", "gemm"]
     names["some_kernel_nobody_knows"]
-    assert [CATEGORIES[c] for c in known.category_codes(names)] == ["communication", "gemm", "other"]
+    assert categories(known, names) == ["communication", "gemm", "other"]
     assert known.unclassified == [False, False, True]
-
-
-def test_kinds_that_are_not_classified_by_name():
-    for kind, category in (
-        ("copy", "copy"),
-        ("memset", "copy"),
-        ("python", "other"),
-        ("annotation", "other"),
-    ):
+    # Kinds that are not classified by name.
+    for kind, category in {
+        "copy": "copy",
+        "memset": "copy",
+        "python": "other",
+        "annotation": "other",
+    }.items():
         names = Names()
         names["gemm"]
-        assert [CATEGORIES[c] for c in Categories(kind).category_codes(names)] == [category]
+        assert categories(Categories(kind), names) == [category]
 
 
 def test_batches_whose_names_grow_between_them():
     names, known = Names(), Categories("kernel")
     first = rows("kernel", names, ["ampere_sgemm", "k"], correlation=[1, None], blocks=[6, None])
-    second = rows("kernel", names, ["ncclDevKernel_AllGather", "k"])
-    made = events_table([first, second], known)
+    made = events_table([first, rows("kernel", names, ["ncclDevKernel_AllGather", "k"])], known)
     assert made.schema.equals(EVENTS)
-    assert made["name"].to_pylist() == ["ampere_sgemm", "k", "ncclDevKernel_AllGather", "k"]
-    assert made["category"].to_pylist() == ["gemm", "other", "communication", "other"]
-    assert made["correlation"].to_pylist() == [1, None, None, None]
-    assert made["blocks"].to_pylist() == [6, None, None, None]
-    assert made["start_ns"].to_pylist() == [0, 10, 0, 10]
-    assert set(made["kind"].to_pylist()) == {"kernel"}
-    assert set(made["side"].to_pylist()) == {"device"}
+    expected = {
+        "name": ["ampere_sgemm", "k", "ncclDevKernel_AllGather", "k"],
+        "category": ["gemm", "other", "communication", "other"],
+        "correlation": [1, None, None, None],
+        "blocks": [6, None, None, None],
+        "start_ns": [0, 10, 0, 10],
+        "kind": ["kernel"] * 4,
+        "side": ["device"] * 4,
+    }
+    assert made.select([*expected]).to_pydict() == expected
     assert made["step"].null_count == made["collective"].null_count == 4
 
 
 def test_copies_with_and_without_direction_and_bytes():
-    names = Names()
-    batch = rows("copy", names, ["a", "b", "c"], bytes=[4096, None, 0], copy_direction=["h2d", None, "p2p"])
-    made = events_table([batch], Categories("copy"))
-    assert made["bytes"].to_pylist() == [4096, None, 0]
-    assert made["copy_direction"].to_pylist() == ["h2d", None, "p2p"]
+    told = {"bytes": [4096, None, 0], "copy_direction": ["h2d", None, "p2p"]}
+    made = events_table([rows("copy", Names(), ["a", "b", "c"], **told)], Categories("copy"))
+    assert made.select([*told]).to_pydict() == told
+    largest = {"correlation": [(1 << 63) - 1], "blocks": [(1 << 31) - 1], "device": [9999]}
+    made = events_table([rows("kernel", Names(), ["k"], **largest)], Categories("kernel"))
+    assert made.select([*largest]).to_pydict() == largest
 
 
 def test_shapes_of_batches_whose_texts_differ():
     names = Names()
-    texts = pa.array(["[[2,3]]", None, "[]"]).dictionary_encode()
+    texts, others = (pa.array(one).dictionary_encode() for one in (["[[2,3]]", None, "[]"], ["[]", "[[4]]"]))
     first = rows("op", names, ["a", "b", "c"], side="host", operator=[1, None, 3], shapes=texts)
     second = rows("op", names, ["a"], side="host")
-    third = rows("op", names, ["a", "a"], side="host", shapes=pa.array(["[]", "[[4]]"]).dictionary_encode())
-    made = events_table([first, second, third], Categories("op"))
+    made = events_table(
+        [first, second, rows("op", names, ["a", "a"], side="host", shapes=others)], Categories("op")
+    )
     assert made.schema.equals(EVENTS)
     assert made["shapes"].to_pylist() == ["[[2,3]]", None, "[]", None, "[]", "[[4]]"]
     assert made["operator"].to_pylist() == [1, None, 3, None, None, None]
 
 
-def test_largest_numbers_fit():
-    batch = rows("kernel", Names(), ["k"], correlation=[(1 << 63) - 1], blocks=[(1 << 31) - 1], device=[9999])
-    made = events_table([batch], Categories("kernel"))
-    assert made.select(["correlation", "blocks", "device"]).to_pylist() == [
-        {"correlation": (1 << 63) - 1, "blocks": (1 << 31) - 1, "device": 9999}
-    ]
-
-
 def test_what_the_producer_states_goes_before_the_name():
     names, known = Names(), Categories("kernel")
     names["ampere_sgemm"], names["some_kernel_nobody_knows"], names["another"]
-    assert [CATEGORIES[c] for c in known.category_codes(names, {0: "moe", 1: "attention"})] == [
-        *("moe", "attention", "other"),
-    ]
+    assert categories(known, names, {0: "moe", 1: "attention"}) == ["moe", "attention", "other"]
     assert known.unclassified == [False, False, True]
     # A name is classified once, whatever is stated of it later.
-    assert [CATEGORIES[c] for c in known.category_codes(names, {2: "gemm"})] == ["moe", "attention", "other"]
-
-
-def test_what_the_last_batch_states_of_names_is_of_all_batches():
+    assert categories(known, names, {2: "gemm"}) == ["moe", "attention", "other"]
+    # What the last batch states of names is of all batches.
     names = Names()
-    first = rows("copy", names, ["a", "b"])
-    second = rows("copy", names, ["b"], name_categories={1: "reduction"})
-    made = events_table([first, second], Categories("copy"))
+    batches = [rows("copy", names, ["a", "b"]), rows("copy", names, ["b"], name_categories={1: "reduction"})]
+    made = events_table(batches, Categories("copy"))
     assert made["category"].to_pylist() == ["copy", "reduction", "reduction"]
 
 

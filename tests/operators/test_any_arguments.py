@@ -16,15 +16,8 @@ from cclbench.operators.call import Argument, Call, NoModel, Tensor, parse_call
 from cclbench.operators.cost import MODELS, Cost, cost_of
 
 TYPES = (
-    "float",
-    "c10::BFloat16",
-    "long int",
-    "bool",
-    "c10::Float8_e4m3fn",
-    "double",
-    "c10::complex<float>",
-    "",
-    "?",
+    *("float", "c10::BFloat16", "long int", "bool", "c10::Float8_e4m3fn", "double", "c10::complex<float>"),
+    *("", "?"),
 )
 SIZES = st.one_of(st.integers(0, 9), st.sampled_from([64, 1 << 40]))
 

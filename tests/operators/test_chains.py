@@ -10,6 +10,14 @@ from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.chains import find_chains, fused_cost
 
 
+def tensor(*shape: int, dtype: str = "c10::BFloat16") -> Tensor:
+    return Tensor(shape, dtype)
+
+
+def calls_on(x: Tensor, names: str) -> list[Call]:
+    return [Call(f"aten::{name}", (x, x)) for name in names.split()]
+
+
 def of(text: str, *sequence: int) -> list[tuple[str, tuple[int, ...]]]:
     calls = [Call(f"aten::{name}") for name in text.split()]
     numbers = np.array(sequence or [-1] * len(calls), np.int64)
@@ -92,15 +100,20 @@ def test_products_around_another_softmax_are_no_attention() -> None:
     assert list(find_chains(calls, np.full(3, -1))) == []
 
 
-def test_attention_that_was_widened_is_priced_as_it_was() -> None:
-    """As above, but computed in fp32 from bf16; its gradients: 2.5 times the FLOPs, twice the bytes."""
-    wide = tensor(8, 1024, 1024, dtype="float")
-    queries, keys = tensor(8, 1024, 64, dtype="float"), tensor(8, 64, 1024, dtype="float")
+QUERIES, KEYS = (8, 1024, 64), (8, 64, 1024)
+
+
+@pytest.mark.parametrize("widened", [False, True])
+def test_attention_as_one_kernel_keeps_its_scores_on_chip(widened: bool) -> None:
+    """8 heads of 64 over 1024 tokens: four tensors of 1 MiB, 2 · 2 · 8 · 1024² · 64 FLOPs, also where it was
+    computed in fp32 from bf16; its gradients: 2.5 times the FLOPs, twice the bytes."""
+    dtype = "float" if widened else "c10::BFloat16"
+    queries, scores = tensor(*QUERIES, dtype=dtype), tensor(8, 1024, 1024, dtype=dtype)
     calls = [
-        Call("aten::copy_", (queries, tensor(8, 1024, 64), False)),
-        Call("aten::bmm", (queries, keys)),
-        Call("aten::_softmax", (wide, -1, False)),
-        Call("aten::bmm", (wide, queries)),
+        *[Call("aten::copy_", (queries, tensor(*QUERIES), False))] * widened,
+        Call("aten::bmm", (queries, tensor(*KEYS, dtype=dtype))),
+        Call("aten::_softmax", (scores, -1, False)),
+        Call("aten::bmm", (scores, queries)),
     ]
     cost = fused_cost("attention", calls)
     assert (cost.flops, cost.precision, cost.bytes) == (4 * 8 * 1024**2 * 64, "bf16", 4 << 20)
@@ -108,51 +121,40 @@ def test_attention_that_was_widened_is_priced_as_it_was() -> None:
     assert (back.flops, back.precision, back.bytes) == (10 * 8 * 1024**2 * 64, "bf16", 8 << 20)
 
 
-def test_halves_that_are_rotated_and_put_together() -> None:
-    """Two halves of 1 MiB: 2 MiB in, 2 MiB out."""
-    half = tensor(8, 1024, 64)
-    listed = (Tensor(half.shape, ""), Tensor(half.shape, ""))
-    calls = [Call("aten::mul", (half, half)), Call("aten::cat", (listed,))]
-    assert fused_cost("rotary", calls).bytes == 4 << 20
+X, WIDE = tensor(64, 1024), tensor(64, 1024, dtype="float")
+HALF, LISTED, MILLION = tensor(8, 1024, 64), Tensor(QUERIES, ""), tensor(1_000_000, dtype="float")
+CAST = Call("aten::copy_", (WIDE, X, False))
+NEAR = [CAST, Call("aten::sub", (WIDE, tensor(64, 1, dtype="float"), 1))]
+ONCE = 64 * 1024 * 2
+"""Bytes of X."""
 
 
-def tensor(*shape: int, dtype: str = "c10::BFloat16") -> Tensor:
-    return Tensor(shape, dtype)
-
-
-def test_attention_as_one_kernel_keeps_its_scores_on_chip() -> None:
-    """8 heads of 64 over 1024 tokens: four tensors of 1 MiB, 2 · 2 · 8 · 1024² · 64 FLOPs."""
-    queries, keys = tensor(8, 1024, 64), tensor(8, 64, 1024)
-    scores = tensor(8, 1024, 1024)
-    calls = [
-        Call("aten::bmm", (queries, keys)),
-        Call("aten::_softmax", (scores, -1, False)),
-        Call("aten::bmm", (scores, queries)),
-    ]
-    cost = fused_cost("attention", calls)
-    assert (cost.flops, cost.precision, cost.bytes) == (4 * 8 * 1024**2 * 64, "bf16", 4 << 20)
-
-
-def test_a_norm_reads_and_writes_once() -> None:
-    entry = tensor(16, 1024)
-    cast = Call("aten::copy_", (tensor(16, 1024, dtype="float"), entry, False))
-    assert fused_cost("norm", [cast]).bytes == 2 * 16 * 1024 * 2
-    assert fused_cost("norm", [Call("aten::pow", (entry, 2))]).bytes == 2 * 16 * 1024 * 2
-    assert fused_cost("activation", [Call("aten::silu", (entry,))]).bytes == 3 * 16 * 1024 * 2
-
-
-def test_a_gate_reads_two_and_gelu_by_its_formula_one() -> None:
-    x = tensor(16, 1024)
-    gate = [Call("aten::sigmoid", (x,)), Call("aten::mul", (x, x))]
-    assert fused_cost("activation", gate).bytes == 3 * 16 * 1024 * 2
-    gelu = [Call(f"aten::{n}", (x,)) for n in ("mul", "pow", "mul", "add", "mul", "tanh", "add", "mul")]
-    assert fused_cost("activation", gelu).bytes == 2 * 16 * 1024 * 2
-
-
-def test_an_update_moves_seven_times_the_parameters() -> None:
-    """Parameter, gradient and two moments of 4 MB in, three of them out."""
-    one = tensor(1_000_000, dtype="float")
-    assert fused_cost("optimizer", [Call("aten::addcdiv_", (one, one, one, 1))]).bytes == 28_000_000
+@pytest.mark.parametrize(
+    ("kind", "calls", "moved"),
+    [
+        # two halves of 1 MiB in and out
+        ("rotary", [Call("aten::mul", (HALF, HALF)), Call("aten::cat", ((LISTED, LISTED),))], 4 << 20),
+        # in and out once, in the type before it was widened
+        ("norm", [CAST], 2 * ONCE),
+        ("norm", [Call("aten::pow", (X, 2))], 2 * ONCE),
+        # a gate reads two, GELU by its formula one
+        ("activation", [Call("aten::silu", (X,))], 3 * ONCE),
+        ("activation", calls_on(X, "sigmoid mul"), 3 * ONCE),
+        ("activation", calls_on(X, "mul pow mul add mul tanh add mul"), 2 * ONCE),
+        # parameter, gradient and two moments of 4 MB in, three of them out
+        ("optimizer", [Call("aten::addcdiv_", (MILLION, MILLION, MILLION, 1))], 28_000_000),
+        # neighbours in the smallest type that reads, and that writes; or only a sum of each row
+        ("neighbours", NEAR, 64 * 1024 * (4 + 4)),
+        ("neighbours", [Call("aten::exp", (X,)), *NEAR], 2 * ONCE),
+        (
+            "neighbours",
+            [Call("aten::exp", (X,)), *NEAR, Call("aten::sum", (WIDE, (-1,), True))],
+            ONCE + 64 * 4,
+        ),
+    ],
+)
+def test_one_kernel_reads_and_writes_once(kind: str, calls: list[Call], moved: int) -> None:
+    assert fused_cost(kind, calls).bytes == moved
 
 
 def test_without_arguments_it_costs_nobody_knows_what() -> None:
@@ -187,14 +189,3 @@ def test_neighbours_are_elementwise_calls_copies_and_reductions_on_as_many_eleme
     assert neighbours(loss[3], wide, wide, loss[3]) == [(1, 2)]
     # nor does a small one begin a chain, or end it
     assert neighbours(loss[5], loss[3], loss[6], loss[5]) == [(1, 2)]
-
-
-def test_neighbours_as_one_kernel_read_and_write_once_in_the_smallest_type() -> None:
-    """64 · 1024 values, read in bf16; and written in it, or only a sum of each row."""
-    x, row = tensor(64, 1024, dtype="float"), tensor(64, 1, dtype="float")
-    calls = [Call("aten::copy_", (x, tensor(64, 1024), False)), Call("aten::sub", (x, row, 1))]
-    assert fused_cost("neighbours", calls).bytes == 64 * 1024 * (4 + 4)
-    calls = [Call("aten::exp", (tensor(64, 1024),)), *calls]
-    assert fused_cost("neighbours", calls).bytes == 64 * 1024 * (2 + 2)
-    total = Call("aten::sum", (x, (-1,), True))
-    assert fused_cost("neighbours", [*calls, total]).bytes == 64 * 1024 * 2 + 64 * 4

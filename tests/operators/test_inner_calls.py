@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cclbench.operators.call import Call, NoModel, Tensor
@@ -25,30 +27,32 @@ def reshape(index: Tensor) -> Call:
     return Call("aten::reshape", (index, (*index.shape, 1)))
 
 
-def test_an_index_reads_a_row_for_each_index() -> None:
-    """x (9, 4) at 3 indices: 24 bytes of indices, 3·4 elements of 2 bytes in and out."""
-    x = bf16(9, 4)
-    inner = (view(x, (3, 4)), reshape(i64(3)))
-    cost = cost_of(Call("aten::index", (x, None), inner=inner))
-    assert (cost.flops, cost.read_bytes, cost.written_bytes) == (0, 48, 24)
-    # 20 rows of 9: no more than all are read
-    cost = cost_of(Call("aten::index", (x, None), inner=(view(x, (20, 4)), reshape(i64(20)))))
-    assert (cost.read_bytes, cost.written_bytes) == (160 + 72, 160)
+X, POSITIONS = bf16(9, 4), Call("aten::nonzero", (Tensor((9,), "bool"),))
 
 
-def test_a_mask_is_viewed_as_indices_before_the_tensor() -> None:
-    """nonzero's positions (5, 1) are viewed as (5): the view of x itself has the result's shape."""
-    x = bf16(9, 4)
-    inner = (Call("aten::nonzero", (Tensor((9,), "bool"),)), view(i64(5, 1), (5,)), view(x, (5, 4)))
-    cost = cost_of(Call("aten::index", (x, None), inner=(*inner, reshape(i64(5)))))
-    assert (cost.read_bytes, cost.written_bytes) == (40 + 40, 40)
-
-
-def test_values_that_are_broadcast_are_written_to_each_index() -> None:
-    """x[i] = v with 3 indices and one row v of 4: 24 + 8 bytes in, 24 out."""
-    x = bf16(9, 4)
-    call = Call("aten::index_put_", (x, None, bf16(4), False), inner=(view(x, (3, 4)), reshape(i64(3))))
-    assert (cost_of(call).read_bytes, cost_of(call).written_bytes) == (32, 24)
+@pytest.mark.parametrize(
+    ("name", "arguments", "inner", "moved"),
+    [
+        # at 3 indices: 24 bytes of them, 3·4 elements of 2 bytes in and out
+        ("aten::index", (X, None), (view(X, (3, 4)), reshape(i64(3))), (48, 24)),
+        # 20 rows of 9: no more than all are read
+        ("aten::index", (X, None), (view(X, (20, 4)), reshape(i64(20))), (160 + 72, 160)),
+        # a mask: its positions (5, 1) are viewed as (5); the view of x itself has the result's shape
+        (
+            "aten::index",
+            (X, None),
+            (POSITIONS, view(i64(5, 1), (5,)), view(X, (5, 4)), reshape(i64(5))),
+            (40 + 40, 40),
+        ),
+        # x[i] = v with 3 indices and one row v of 4, which is broadcast
+        ("aten::index_put_", (X, None, bf16(4), False), (view(X, (3, 4)), reshape(i64(3))), (24 + 8, 24)),
+    ],
+)
+def test_an_index_moves_a_row_for_each_index(
+    name: str, arguments: tuple[Any, ...], inner: tuple[Call, ...], moved: tuple[int, int]
+) -> None:
+    cost = cost_of(Call(name, arguments, inner=inner))
+    assert (cost.flops, cost.read_bytes, cost.written_bytes) == (0, *moved)
 
 
 UP = "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu"

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from helpers.compared_subjects import card, subject
 from helpers.site_store import DEFECT, published_row
 
 from cclbench.cli import main
@@ -24,7 +25,7 @@ from cclbench.ground.units import display_scale
 from cclbench.present.board.build import build_site
 from cclbench.present.board.document import Board, board_document, published_document
 from cclbench.present.board.pages import MARK
-from cclbench.present.board.rows import BoardRow, page_name, read_run
+from cclbench.present.board.rows import BoardRow, _card_facts, page_name, read_run
 from cclbench.record.store import Store
 
 FIGURE = re.compile(r"globalThis\.(\w+) = (.*);\n", re.DOTALL)
@@ -93,11 +94,9 @@ def test_what_is_published_with_a_row_is_kept(rows: list[BoardRow]) -> None:
 
 
 def test_scales_are_those_of_single_figures() -> None:
-    assert display_scale(0.0012, "s") == (1e-3, "ms")
-    assert display_scale(3e11, "B/s") == (1e9, "GB/s")
-    assert display_scale(0.4, "1") == (0.01, "%")
-    assert display_scale(0.0, "s") == (1.0, "s")
-    assert display_scale(7.0, "J") == (1.0, "J")
+    told = {(0.0012, "s"): (1e-3, "ms"), (3e11, "B/s"): (1e9, "GB/s"), (0.4, "1"): (0.01, "%")}
+    for (value, unit), scale in {**told, (0.0, "s"): (1.0, "s"), (7.0, "J"): (1.0, "J")}.items():
+        assert display_scale(value, unit) == scale
 
 
 def test_names_of_pages_are_plain_and_distinct() -> None:
@@ -165,10 +164,16 @@ def test_a_repository_is_recomputed_if_asked_for(tmp_path: Path) -> None:
     assert site.board.verified == {row.id: "verified"}
     assert site.left_out[0].startswith("broken: ")
     assert row.facts["model"] == "tiny-transformer-52M"
+    assert row.facts["standard"] is None
     assert row.figures["time.step"].provenance == "measured"
     page = (tmp_path / "out" / "runs" / page_name(row.id)).read_text()
     assert "verified: every recorded value was reproduced" in page
     assert f"cclbench verify {name}" in page
+
+
+def test_the_standard_workload_of_a_card_is_a_fact() -> None:
+    named = subject("A", [], card(workload__standard="ccl-bench-llama-3.1-8b-inference"))
+    assert _card_facts(named)["standard"] == "ccl-bench-llama-3.1-8b-inference"
 
 
 def test_libraries_are_the_recorded_files() -> None:

@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 
 from cclbench.present.brief import BRIEF_BYTES, brief_answer, brief_text
 
-RUN = {
-    "id": "job-1",
-    "accelerators": ["H100"],
-    "ranks_found": [0, 1],
-    "steps": [3],
-    "notes": [],
-    "truncated": [],
-}
+RUN = {"id": "job-1", "accelerators": ["H100"], "ranks_found": [0, 1], "steps": [3], "notes": []}
+RUN["truncated"] = []
 
 
 def sequences(rows: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:

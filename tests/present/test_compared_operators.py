@@ -70,25 +70,19 @@ def test_the_terminal_cuts_and_sums(found: Comparison) -> None:
     assert [" ".join(line.split()) for line in lines] == [
         "by operator A B difference of A's roof of B's roof",
         "aten::cud...onvolution 100 ms 20.0 ms -80.0 ms 50.0 % 50.0 %",
-        "aten::mm 50.0 ms 70.0 ms +20.0 ms 50.0 % 50.0 %",
-        "op9 9.00 ms 0 s -9.00 ms 50.0 %",
-        "op8 8.00 ms 0 s -8.00 ms 50.0 %",
-        "op7 7.00 ms 0 s -7.00 ms 50.0 %",
-        "2 others 11.0 ms 0 s -11.0 ms",
-        "all 185 ms 90.0 ms -95.0 ms",
+        *("aten::mm 50.0 ms 70.0 ms +20.0 ms 50.0 % 50.0 %", "op9 9.00 ms 0 s -9.00 ms 50.0 %"),
+        *("op8 8.00 ms 0 s -8.00 ms 50.0 %", "op7 7.00 ms 0 s -7.00 ms 50.0 %"),
+        *("2 others 11.0 ms 0 s -11.0 ms", "all 185 ms 90.0 ms -95.0 ms"),
         "by module A B difference of A's roof of B's roof",
-        "Net/Layer 185 ms 90.0 ms -95.0 ms 50.0 % 50.0 %",
-        "all 185 ms 90.0 ms -95.0 ms",
+        *("Net/Layer 185 ms 90.0 ms -95.0 ms 50.0 % 50.0 %", "all 185 ms 90.0 ms -95.0 ms"),
         "aten::cudnn_convolution of A and aten::miopen_convolution of B are matched by",
         "cost model and FLOPs",
     ]
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if "[2,2]" in line]
     whole = on_terminal(found, verbosity=1)
-    assert [line.split()[:4] for line in whole if line.startswith("    [")] == [
-        ["[2,2]", "30.0", "ms", "60.0"],
-        ["[4,4]", "20.0", "ms", "10.0"],
-    ]
+    expected = [["[2,2]", "30.0", "ms", "60.0"], ["[4,4]", "20.0", "ms", "10.0"]]
+    assert [line.split()[:4] for line in whole if line.startswith("    [")] == expected
     assert not [line for line in whole if "others" in line]
 
 
@@ -134,26 +128,16 @@ def test_hostile_names_stay_texts(tmp_path: Path) -> None:
 
 def test_calls_in_place_of_each_other(tmp_path: Path) -> None:
     """On a terminal with as many inner modules as fit; names of strangers cannot break a table or a page."""
-    call = ReplacedCalls(
-        "forward",
-        "Net_*/Layer_*/FeedForward_*",
-        (CallCount("aten::mul", 2.0), CallCount("a|b<i>", 0.5)),
-        (),
-        3e-3,
-        0.0,
-        -3_000_000,
-    )
+    counts = (CallCount("aten::mul", 2.0), CallCount("a|b<i>", 0.5))
+    call = ReplacedCalls("forward", "Net_*/Layer_*/FeedForward_*", counts, (), 3e-3, 0.0, -3_000_000)
     mm = (CallCount("aten::mm", 1.0),)
     equal = ReplacedCalls("forward", "Net_*", mm, mm, 1e-3, 1e-3, 0)
     found = WorkDifference("A", "B", 4e-3, 1e-3, -3_000_000, (), replaced=(call, equal))
     one = comparison(subject(tmp_path / "a"), subject(tmp_path / "b", "B"), operators=(found,))
     lines = [" ".join(line.split()) for line in on_terminal(one)]
     assert lines == [
-        "in place of each other A B difference",
-        "forward FeedForward_* 3.00 ms 0 s -3.00 ms",
-        "A: 2 × aten::mul, 0.5 × a|b<i>",
-        "B: none",
-        "equal calls 1.00 ms 1.00 ms 0 s",
+        *("in place of each other A B difference", "forward FeedForward_* 3.00 ms 0 s -3.00 ms"),
+        *("A: 2 × aten::mul, 0.5 × a|b<i>", "B: none", "equal calls 1.00 ms 1.00 ms 0 s"),
         "all 4.00 ms 1.00 ms -3.00 ms",
     ]
     (row,) = [line for line in comparison_markdown(one).splitlines() if "FeedForward" in line]

@@ -14,30 +14,21 @@ from cclbench.present.page import run_page
 
 
 def test_what_begins_in_a_window_counts_whole(tmp_path: Path) -> None:
+    assert kernels_of(stored(tmp_path / "other"), "trace") is None  # no window of the whole trace was stored
     found = kernels_of(stored(tmp_path / "run"), "steps")
-    assert [(t.name, t.category, t.calls, t.ns) for t in found.times] == [
-        ("gemm_a", "gemm", 3, 600),
-        ("reduce_b", "reduction", 1, 500),
-    ]
+    expected = [("gemm_a", "gemm", 3, 600), ("reduce_b", "reduction", 1, 500)]
+    assert [(t.name, t.category, t.calls, t.ns) for t in found.times] == expected
     assert (found.kind, found.names, found.all_ns, found.windows, found.window_ns) == (
-        "kernel",
-        2,
-        1100,
-        4,
-        4000,
+        *("kernel", 2, 1100, 4, 4000),
     )
 
 
-def test_a_cpu_has_operators(tmp_path: Path) -> None:
-    run = subject(tmp_path / "run", kind="op", letter="")
-    table = kernel_table([run])
+def test_a_cpu_has_operators_and_a_run_without_kernels_says_why(tmp_path: Path) -> None:
+    table = kernel_table([subject(tmp_path / "run", kind="op", letter="")])
     assert table.runs[0][1].kind == "op"
     assert table.notes == ("CPU operators nest: their time includes that of the operators they call",)
-
-
-def test_a_run_without_kernels_says_why(tmp_path: Path) -> None:
-    run = subject(tmp_path / "run", events=(), letter="")
-    assert kernel_table([run]).notes == ("no kernels: its results have no compute.kernel_count",)
+    without = subject(tmp_path / "none", events=(), letter="")
+    assert kernel_table([without]).notes == ("no kernels: its results have no compute.kernel_count",)
 
 
 def test_what_is_not_listed_is_counted_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +81,3 @@ def test_the_page_has_labels_of_kernels(tmp_path: Path) -> None:
     name = f"void at::native::vectorized_elementwise_kernel<8, {functor} >({', '.join([functor] * 5)})"
     run = subject(tmp_path / "run", events=((0, name, "elementwise", 1000, 10),), letter="")
     assert "vectorized_elementwise_kernel&lt;8,CUDAFunctor_add&lt;BFloat16&gt;&gt;</bdi>" in run_page(run)
-
-
-def test_a_rank_without_steps_counts_its_whole_trace(tmp_path: Path) -> None:
-    assert kernels_of(stored(tmp_path / "run"), "trace") is None  # no window of the whole trace was stored

@@ -23,24 +23,11 @@ TEXT = {column.heading: column.text for column in SHOWN}
 
 def a_row(*words: str, **changes: Any) -> OperatorRow:
     """A row of 1,234 calls in 9.87 ms, 58.5 % of its roofline."""
-    values: dict[str, Any] = {
-        "calls": 1234,
-        "time_ns": 9_870_000,
-        "share": 0.987,
-        "durations": durations_by_code(np.zeros(2, np.int64), np.array([7000, 9000]), 1)[0],
-        "flops": 6e9,
-        "bytes": 3e6,
-        "flops_per_s": 6.45e14,
-        "bytes_per_s": 1.16e12,
-        "roofline_s": 5.85e-3,
-        "gap_s": 4.15e-3,
-        "bound": "compute",
-        "modelled_share": 1.0,
-        "why_not": None,
-        "operator": "aten::mm",
-        "family": None,
-        "precision": "bf16",
-    }
+    durations = durations_by_code(np.zeros(2, np.int64), np.array([7000, 9000]), 1)[0]
+    values: dict[str, Any] = {"calls": 1234, "time_ns": 9_870_000, "share": 0.987, "durations": durations}
+    values |= {"flops": 6e9, "bytes": 3e6, "flops_per_s": 6.45e14, "bytes_per_s": 1.16e12}
+    values |= {"roofline_s": 5.85e-3, "gap_s": 4.15e-3, "bound": "compute", "modelled_share": 1.0}
+    values |= {"why_not": None, "operator": "aten::mm", "family": None, "precision": "bf16"}
     return OperatorRow(words=words, **(values | changes))
 
 
@@ -61,46 +48,44 @@ def test_distance_from_the_roofline(changes: dict[str, Any], words: str) -> None
     assert roofline_words(a_row("x", **changes)) == words
 
 
-def test_the_rate_is_of_what_bounds_the_row() -> None:
-    assert TEXT["achieved"](a_row("x")) == "645 TFLOP/s"
-    assert TEXT["achieved"](a_row("x", bound="memory")) == "1.16 TB/s"
-    assert TEXT["achieved"](a_row("x", bound="unknown")) == "1.16 TB/s"
-    assert TEXT["achieved"](a_row("x", bound="unknown", family="matrix product")) == "645 TFLOP/s"
-    assert TEXT["achieved"](a_row("x", flops_per_s=None, bytes_per_s=None)) == ""
-
-
 @pytest.mark.parametrize(
-    ("share", "text"), [(1.0, "100 %"), (0.99999, "99.9 %"), (0.625, "62.5 %"), (0.0, "")]
+    ("heading", "changes", "text"),
+    [
+        # the rate is of what bounds the row
+        ("achieved", {}, "645 TFLOP/s"),
+        ("achieved", {"bound": "memory"}, "1.16 TB/s"),
+        ("achieved", {"bound": "unknown"}, "1.16 TB/s"),
+        ("achieved", {"bound": "unknown", "family": "matrix product"}, "645 TFLOP/s"),
+        ("achieved", {"flops_per_s": None, "bytes_per_s": None}, ""),
+        # coverage is whole only if all is modelled
+        ("model", {"modelled_share": 1.0}, "100 %"),
+        ("model", {"modelled_share": 0.99999}, "99.9 %"),
+        ("model", {"modelled_share": 0.625}, "62.5 %"),
+        ("model", {"modelled_share": 0.0}, ""),
+        ("share", {"share": 0.0001}, "<0.1 %"),
+        ("M·N·K", {"product": ProductSizes(1, 8, 2, 3)}, "8·2·3"),
+        ("M·N·K", {"product": ProductSizes(16, 8, 2, 3)}, "16 x 8·2·3"),
+        ("layout", {"product": ProductSizes(1, 8, 2, 3, "NT")}, "NT"),
+        ("gap", {"gap_s": None}, ""),
+        ("p50", {}, "8.00 µs"),
+        ("p90", {}, "8.80 µs"),
+        ("max", {}, "9.00 µs"),
+    ],
 )
-def test_coverage_is_whole_only_if_all_is_modelled(share: float, text: str) -> None:
-    assert TEXT["model"](a_row("x", modelled_share=share)) == text
-
-
-def test_other_cells() -> None:
-    assert (TEXT["p50"](a_row("x")), TEXT["p90"](a_row("x")), TEXT["max"](a_row("x"))) == (
-        "8.00 µs",
-        "8.80 µs",
-        "9.00 µs",
-    )
-    assert TEXT["share"](a_row("x", share=0.0001)) == "<0.1 %"
-    assert TEXT["M·N·K"](a_row("x", product=ProductSizes(1, 8, 2, 3))) == "8·2·3"
-    assert TEXT["M·N·K"](a_row("x", product=ProductSizes(16, 8, 2, 3))) == "16 x 8·2·3"
-    assert TEXT["layout"](a_row("x", product=ProductSizes(1, 8, 2, 3, "NT"))) == "NT"
-    assert TEXT["gap"](a_row("x", gap_s=None)) == ""
+def test_a_cell(heading: str, changes: dict[str, Any], text: str) -> None:
+    assert TEXT[heading](a_row("x", **changes)) == text
 
 
 def test_words_of_a_row() -> None:
     shape = a_row("aten::sdpa(bf16[1,2], bf16[1,2], bf16[1,2], fp32[1], long int[], long int[])")
     assert list(shown_words(shape, ("shape",))) == ["aten::sdpa(bf16[1,2] ×3, fp32[1], long int[] ×2)"]
-    assert list(shown_words(a_row("aten::cat(2 x bf16[1], 2 x bf16[1])"), ("shape",))) == [
-        "aten::cat(2 x bf16[1] ×2)"
-    ]
+    lists = a_row("aten::cat(2 x bf16[1], 2 x bf16[1])")
+    assert list(shown_words(lists, ("shape",))) == ["aten::cat(2 x bf16[1] ×2)"]
     both = a_row("aten::mm", "aten::mm(bf16[1,2], bf16[2,3])")
     assert list(shown_words(both, ("op", "shape"))) == ["aten::mm", "(bf16[1,2], bf16[2,3])"]
     assert list(shown_words(a_row("Net_0/Layer_1", depth=2), ("module",))) == ["  Layer_1"]
-    assert list(shown_words(a_row("jit_f", "copy", "a/b", depth=3), ("program", "category", "op"))) == [
-        "    a/b"
-    ]
+    compiled = a_row("jit_f", "copy", "a/b", depth=3)
+    assert list(shown_words(compiled, ("program", "category", "op"))) == ["    a/b"]
     assert list(shown_words(a_row("\x1b[31mred"), ("op",))) == ["\\x1b[31mred"]
 
 
@@ -112,22 +97,19 @@ def shown(width: int, *, by: str = "op", verbose: bool = False, first: OperatorR
         a_row("void_kernel<" + "float," * 60 + ">", row=2),
         a_row("short", row=300, product=ProductSizes(16, 8192, 2688, 1024, "NT"), assumes="a mask"),
     ]
+    times = {"time_ns": 10_000_000, "chosen_ns": 10_000_000, "unmodelled_ns": 5_000_000, "gap_s": 4e-3}
+    shares = {"linked_share": 1.0, "modelled_share": 0.5, "roof": None}
     found = OperatorTable(
         run="run",
         by=by,
         window="steps",
         ranks=(0,),
         windows=1,
-        time_ns=10_000_000,
-        linked_share=1.0,
-        modelled_share=0.5,
-        roof=None,
-        rows=tuple(rows) if first is None else (first,),
         all_rows=3,
         notes=(),
-        chosen_ns=10_000_000,
-        gap_s=4e-3,
-        unmodelled_ns=5_000_000,
+        **times,
+        **shares,
+        rows=tuple(rows) if first is None else (first,),
         unmodelled=(Unmodelled("sort_k", "mine::sort", 3, 5e-3, 0.5, "no cost model"),),
     )
     text = io.StringIO()
@@ -163,11 +145,8 @@ def test_names_end_their_lines_behind_arguments_and_long_ones_keep_what_tells_th
     shape = "aten::mm(bf16[8192,1024], bf16[1024,2688])"
     assert lines("shape", shape)[:2] == ["aten::mm(bf16[8192,1024],", "bf16[1024,2688])"]
     module = "TinyLlama_*/Layer_*/FeedForward_*/Linear_*"
-    assert lines("op,class", "aten::mm", module)[1:4] == [
-        "aten::mm",
-        "TinyLlama_*/Layer_*/",
-        "FeedForward_*/Linear_*",
-    ]
+    expected = ["aten::mm", "TinyLlama_*/Layer_*/", "FeedForward_*/Linear_*"]
+    assert lines("op,class", "aten::mm", module)[1:4] == expected
     kernel = "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_64x64x64_1x4x1_cga1x1x1_kernel0_0"
     text = "".join(lines("kernel", kernel)[:3])
     assert "flash_bprop" in text

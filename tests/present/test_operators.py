@@ -23,17 +23,13 @@ from cclbench.present.charts.phases import phase_charts, phases_of
 from cclbench.present.operators import NO_OPERATORS, operator_section
 from cclbench.present.page import comparison_page, run_page
 
-BF16 = '["c10::BFloat16","c10::BFloat16"]'
 CALLS: dict[str, dict[str, Any]] = {
-    "gemm": {
-        "name": "aten::mm",
-        "shapes": "[[1000,1000],[1000,1000]]",
-        "dtypes": BF16,
-        "module": "Net_0/Linear_10",
-    },
-    "add": {"name": "aten::add", "shapes": "[[2000,1000],[2000,1000]]", "dtypes": BF16, "module": "Net_0"},
+    "gemm": {"name": "aten::mm", "shapes": "[[1000,1000],[1000,1000]]", "module": "Net_0/Linear_10"},
+    "add": {"name": "aten::add", "shapes": "[[2000,1000],[2000,1000]]", "module": "Net_0"},
     "sort": {"name": "mine::sort_of", "module": "Net_0/Linear_2"},
 }
+for _name in ("gemm", "add"):
+    CALLS[_name]["dtypes"] = '["c10::BFloat16","c10::BFloat16"]'
 EVENTS: tuple[Event, ...] = (
     (0, "gemm", "gemm", 1000, 100),
     (1, "gemm", "gemm", 2000, 300),
@@ -53,7 +49,7 @@ def run_of(path: Path, calls: dict[str, dict[str, Any]] = CALLS, **how: Any) -> 
     return ComparisonSubject("", type(made.stored)(made.stored.path), made.results, None)
 
 
-def test_rows_by_operator_and_shapes(tmp_path: Path) -> None:
+def test_rows_by_operator_and_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """660 ns; mm is 2e9 FLOP and 6e6 B a call, twice; add 2e6 FLOP and 12e6 B."""
     found = operator_section(run_of(tmp_path / "run"))
     assert [(line.operator_and_shapes, line.calls, line.time_ns) for line in found.rows] == [
@@ -79,13 +75,14 @@ def test_rows_by_operator_and_shapes(tmp_path: Path) -> None:
     assert {"M·N·K", "type", "peak", "attainable"} <= set(headings)
     page = Page(run_page(run_of(tmp_path / "page")))
     assert "1000·1000·1000" in page.text
-
-
-def test_what_is_not_listed_is_counted_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # what is not listed is counted with its time; work outside of the windows is none of it
     monkeypatch.setattr(module, "MOST_ROWS", 2)
-    found = operator_section(run_of(tmp_path / "run"))
-    assert len(found.rows) == 2
-    assert found.notes[0] == "2 more rows with 60.0 ns: cclbench ops --by shape lists all"
+    fewer = operator_section(run_of(tmp_path / "fewer"))
+    assert len(fewer.rows) == 2
+    assert fewer.notes[0] == "2 more rows with 60.0 ns: cclbench ops --by shape lists all"
+    outside = operator_section(run_of(tmp_path / "outside", events=((0, "gemm", "gemm", 9000, 1),)))
+    assert outside.rows == ()
+    assert len(outside.notes) <= 1
 
 
 def test_without_operators_a_line_says_why(tmp_path: Path) -> None:
@@ -99,19 +96,11 @@ def test_without_operators_a_line_says_why(tmp_path: Path) -> None:
     assert f"A, B: {NO_OPERATORS}" in Page(both).text
 
 
-def test_work_outside_of_the_windows_says_so(tmp_path: Path) -> None:
-    found = operator_section(run_of(tmp_path / "run", events=((0, "gemm", "gemm", 9000, 1),)))
-    assert found.rows == ()
-    assert len(found.notes) <= 1
-
-
 def test_the_roofline_has_what_has_flops(tmp_path: Path) -> None:
     table = operator_costs(run_of(tmp_path / "run").stored, "shape")
     points = points_of(table)
-    assert [(point.row.operator, point.precision) for point in points] == [
-        ("aten::mm", "bf16"),
-        ("aten::add", "fp32"),
-    ]
+    expected = [("aten::mm", "bf16"), ("aten::add", "fp32")]
+    assert [(point.row.operator, point.precision) for point in points] == expected
     assert points[0].intensity == pytest.approx(2e9 / 6e6)
     assert table.roof.peaks == {"bf16": 989e12, "fp32": 67e12}
     chart = operator_roofline(table)
@@ -121,9 +110,8 @@ def test_the_roofline_has_what_has_flops(tmp_path: Path) -> None:
     )
     assert chart.svg is not None
     titles = [e.text or "" for e in ET.fromstring(chart.svg).iter("title")]  # noqa: S314 - our own
-    assert any(
-        text.startswith("aten::mm\nbf16[1000,1000], bf16[1000,1000]\n400 ns in 2 calls") for text in titles
-    )
+    told = "aten::mm\nbf16[1000,1000], bf16[1000,1000]\n400 ns in 2 calls"
+    assert any(text.startswith(told) for text in titles)
     assert "peak of fp32: 67.0 TFLOP/s, from the catalog" in titles
     assert "device memory: 3.35 TB/s" in titles
 
@@ -139,11 +127,7 @@ def test_modules_hold_those_within_them(tmp_path: Path) -> None:
     assert chart.svg is not None
     titles = [e.text or "" for e in ET.fromstring(chart.svg).iter("title")]  # noqa: S314 - our own
     assert [text.partition("\n")[0] for text in titles] == [
-        "device time",
-        "Net_0",
-        "launched by no module",
-        "Net_0/Linear_10",
-        "Net_0/Linear_2",
+        *("device time", "Net_0", "launched by no module", "Net_0/Linear_10", "Net_0/Linear_2")
     ]
     assert titles[1].startswith("Net_0\n650 ns, 98.5 % of the device time\n200 ns outside of the modules")
 

@@ -44,16 +44,12 @@ def hostile(path: Path) -> ComparisonSubject:
 def test_a_run(tmp_path: Path) -> None:
     page = Page(run_page(subject(tmp_path / "my-run")))
     assert "my-run: where the time goes" in page.text
-    assert (
-        "A step takes 100 ms: on the rank with the longest window 60 % compute, 30 % exposed transfer"
-        in page.text
-    )
+    told = "A step takes 100 ms: on the rank with the longest window 60 % compute, 30 % exposed transfer"
+    assert told in page.text
     assert page.tags["svg"] == 4  # no kernel states its FLOPs, so there is no roofline
     assert "comm.measured_busbw = no number\nthe whole run" not in page.titles  # it has no number to point at
-    assert any(
-        title.startswith("time.step = 0.1 s\n") and "measured; window: steps" in title
-        for title in page.titles
-    )
+    (told, *_) = (title for title in page.titles if title.startswith("time.step = 0.1 s\n"))
+    assert "measured; window: steps" in told
     assert "no benchmark" in page.text
     assert "more than the peak" in page.text
     assert "~50.0 %" in page.text
@@ -63,10 +59,7 @@ def test_a_comparison(tmp_path: Path) -> None:
     a, b = subject(tmp_path / "a"), subject(tmp_path / "b", "B", rows=results(1.2))
     page = Page(comparison_page(comparison(a, b)))
     for text in (
-        "B is 1.20× slower than A.",
-        "B's step is 1.20× longer",
-        "the work differs",
-        "parallelism.tp",
+        *("B is 1.20× slower than A.", "B's step is 1.20× longer", "the work differs", "parallelism.tp"),
         "~120 ms",
     ):
         assert text in page.text
@@ -126,11 +119,6 @@ def test_a_page_needs_nothing_and_lets_nothing_else_run(tmp_path: Path, of_two: 
         assert tag == "style" or len(inline) < 12_000
 
 
-def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
-    one = subject(tmp_path / "run")
-    assert run_page(one) == run_page(one)
-
-
 def test_a_run_of_no_trace_and_no_rows(tmp_path: Path) -> None:
     made = subject(tmp_path / "empty", rows=[])
     rewrite_manifest(made.stored.path, manifest("empty") | {"ranks": []})
@@ -140,10 +128,7 @@ def test_a_run_of_no_trace_and_no_rows(tmp_path: Path) -> None:
 
 
 def test_published_figures_are_marked(tmp_path: Path) -> None:
-    published = {
-        "published": {**PUBLISHED, "metadata": {"flags": ["<b>summed</b>"]}},
-        "ranks": [],
-    }
+    published = {"published": {**PUBLISHED, "metadata": {"flags": ["<b>summed</b>"]}}, "ranks": []}
     rows = [row("time.step", 1.5, provenance="published", source="somebody", reason="summed over streams")]
     made = subject(tmp_path / "pub", "B", rows=rows)
     rewrite_manifest(made.stored.path, manifest("pub") | published)
@@ -156,8 +141,14 @@ def test_published_figures_are_marked(tmp_path: Path) -> None:
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "report.html"
-    write_page(run_page(subject(tmp_path / "run")), path)
+    path, one = tmp_path / "report.html", subject(tmp_path / "run")
+    write_page(run_page(one), path)
+    assert run_page(one) == path.read_text(encoding="utf-8")  # the same run gives the same page
+    check_page(Path("a.HTML"))
+    with pytest.raises(UsageError, match=r"a\.png: a report is an HTML page; use \.html or \.htm"):
+        check_page(Path("a.png"))
+    with pytest.raises(UsageError, match=r"none/a\.html: there is no folder none; create it first"):
+        check_page(Path("none/a.html"))
     before = path.read_text(encoding="utf-8")
     assert before.startswith("<!doctype html>")
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
@@ -165,17 +156,3 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
         write_page("half", path)
     assert path.read_text(encoding="utf-8") == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "run"]
-
-
-def test_a_comparison_is_written(tmp_path: Path) -> None:
-    pair = subject(tmp_path / "a"), subject(tmp_path / "b", "B")
-    write_page(comparison_page(comparison(*pair)), tmp_path / "c.html")
-    assert "</html>" in (tmp_path / "c.html").read_text(encoding="utf-8")
-
-
-def test_a_page_has_its_suffix() -> None:
-    check_page(Path("a.HTML"))
-    with pytest.raises(UsageError, match=r"a\.png: a report is an HTML page; use \.html or \.htm"):
-        check_page(Path("a.png"))
-    with pytest.raises(UsageError, match=r"none/a\.html: there is no folder none; create it first"):
-        check_page(Path("none/a.html"))

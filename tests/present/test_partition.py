@@ -93,9 +93,7 @@ def test_the_picture_stacks_the_parts() -> None:
     assert [text.get_text() for text in legend.get_texts()] == [part.label for part in SLICES]
     assert [to_hex(part.get_facecolor()) for part in parts] == [light_colour(part.colour) for part in SLICES]
     assert [bool(part.get_hatch()) for part in parts] == [False] * 4 + [True]
-
-
-def test_shares_are_written_where_there_is_room() -> None:
+    # shares are written where there is room
     axes = drawn(bar("rank 0", 0.050, 0.010, 0.020, 0.001, 0.019))
     words = [text.get_text() for text in axes.texts if text.get_text()]
     assert words == ["50%", "10%", "20%", "19%", "100 ms"]

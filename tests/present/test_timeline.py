@@ -49,21 +49,11 @@ def pieces(s: Intervals) -> list[tuple[int, int]]:
 def part(collective: int, rank: int, start: int, end: int, wait: int | None, **other: Any) -> dict[str, Any]:
     """A row of `schema.COLLECTIVES`; matched where it has a wait, its clock 1,000 ns ahead."""
     row = dict.fromkeys(COLLECTIVES.names)
-    row |= {
-        "collective": collective,
-        "rank": rank,
-        "kind": "all_reduce",
-        "library": "nccl",
-        "start_ns": start,
-        "end_ns": end,
-    }
+    row |= {"collective": collective, "rank": rank, "kind": "all_reduce", "library": "nccl"}
+    row |= {"start_ns": start, "end_ns": end}
     if wait is not None:
-        row |= {
-            "instance": collective,
-            "arrival_ns": start - 1000,
-            "wait_ns": wait,
-            "transfer_ns": end - start - wait,
-        }
+        row |= {"instance": collective, "arrival_ns": start - 1000}
+        row |= {"wait_ns": wait, "transfer_ns": end - start - wait}
     return row | other
 
 
@@ -98,12 +88,8 @@ def test_wait_transfer_and_unmatched_are_disjoint_and_all_of_the_communication()
     assert pieces(wait) == [(100, 160), (200, 270)]
     assert pieces(transfer) == [(160, 200), (270, 300)]
     assert pieces(unmatched) == [(400, 450)]
-
-
-def test_without_any_match_all_communication_is_unmatched() -> None:
-    communication = union(array(5), array(9))
-    wait, transfer, unmatched = split_communication(communication, table(part(0, 0, 5, 9, None)))
-    assert [pieces(s) for s in (wait, transfer, unmatched)] == [[], [], [(5, 9)]]
+    alone = split_communication(union(array(5), array(9)), table(part(0, 0, 5, 9, None)))
+    assert [pieces(s) for s in alone] == [[], [], [(5, 9)]]
 
 
 def test_cropped() -> None:
@@ -164,11 +150,8 @@ def test_a_step_that_is_not_there() -> None:
 def test_long_pieces_stay_exact_and_short_ones_become_shares_of_cells() -> None:
     s = Intervals(array(0, 12, 15, 33), array(1, 14, 16, 57))
     starts, ends, share = set_segments(s, 0, 100, 10)
-    assert list(zip(starts.tolist(), ends.tolist(), share.tolist(), strict=True)) == [
-        (0, 10, pytest.approx(0.1)),
-        (10, 20, pytest.approx(0.3)),
-        (33, 57, 1.0),
-    ]
+    expected = [(0, 10, pytest.approx(0.1)), (10, 20, pytest.approx(0.3)), (33, 57, 1.0)]
+    assert list(zip(starts.tolist(), ends.tolist(), share.tolist(), strict=True)) == expected
 
 
 spans = st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 300)), max_size=300)
@@ -214,12 +197,8 @@ def test_narrowed_in_time_and_to_ranks(dlrm: cclbench.Run) -> None:
     assert shown.end_ns - shown.origin_ns == 14_500_000
     for s in (shown.lanes[0].compute, shown.lanes[0].wait, shown.lanes[1].transfer):
         assert shown.begin_ns <= s.starts.min() < s.ends.max() <= shown.end_ns
-    for window in (
-        {"from_ms": 20.0},
-        {"from_ms": 3.0, "to_ms": 3.0},
-        {"to_ms": float("nan")},
-        {"from_ms": -1},
-    ):
+    empty = {"from_ms": 20.0}, {"from_ms": 3.0, "to_ms": 3.0}, {"to_ms": float("nan")}, {"from_ms": -1}
+    for window in empty:
         with pytest.raises(UsageError, match="there is nothing from"):
             step_timeline(dlrm, **window)
     with pytest.raises(UsageError, match="no rank 9"):

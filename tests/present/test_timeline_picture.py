@@ -98,11 +98,6 @@ def test_copies_have_a_lane_below_where_there_are_any() -> None:
     assert [text.get_text() for text in axes.get_legend().get_texts()][4] == "copy"
 
 
-def test_that_nothing_communicates_is_another_thing_than_that_nothing_is_matched() -> None:
-    alone = StepTimeline(4, 0, 0, 100 * MS, (RankLanes(0, intervals((0, 30)), *[EMPTY] * 4),), (), 0)
-    assert longest_wait_words(alone) == "no communication runs here"
-
-
 def test_axis_title_and_legend() -> None:
     figure = draw_timeline(shown(instance(59, 29), hidden=6), title="tiny: step 4")
     (axes,) = figure.axes
@@ -115,24 +110,14 @@ def test_axis_title_and_legend() -> None:
         "tiny: step 4",
         "longest wait: 29.0 ms of rank 0 for rank 1, in an all_reduce of 1.00 MB",
     ]
+    (mark,) = [line.get_xydata() for line in axes.lines if len(line.get_xdata()) == 1]
+    assert mark[0][0] == 59  # where the rank arrives that the others waited for
+    assert 1 < mark[0][1] < 1.5
     legend = axes.get_legend()
     assert [text.get_text() for text in legend.get_texts()] == [
-        "compute",
-        "wait for a later rank",
-        "transfer",
-        "communication, not matched",
-        "last rank of a labelled collective arrives",
-        "the rank waited for longest",
+        *("compute", "wait for a later rank", "transfer", "communication, not matched"),
+        *("last rank of a labelled collective arrives", "the rank waited for longest"),
     ]
-
-
-def test_the_rank_that_the_others_waited_for_is_marked_where_it_arrives() -> None:
-    (axes,) = draw_timeline(shown(instance(59, 29)), title="t").axes
-    marks = [line.get_xydata() for line in axes.lines if len(line.get_xdata()) == 1]
-    assert len(marks) == 1
-    x, y = marks[0][0]
-    assert x == 59
-    assert 1 < y < 1.5
 
 
 def test_without_a_match_that_is_said_and_nothing_marked() -> None:
@@ -144,6 +129,9 @@ def test_without_a_match_that_is_said_and_nothing_marked() -> None:
     (axes,) = draw_timeline(picture, title="t").axes
     assert axes.get_xlabel() == "ms from the trace's first work"
     assert not [line for line in axes.lines if len(line.get_xdata()) == 1]
+    # that nothing communicates is another thing
+    alone = StepTimeline(4, 0, 0, 100 * MS, (RankLanes(0, intervals((0, 30)), *[EMPTY] * 4),), (), 0)
+    assert longest_wait_words(alone) == "no communication runs here"
 
 
 def test_labels_of_the_longest_collectives_do_not_touch() -> None:

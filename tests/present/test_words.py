@@ -20,10 +20,12 @@ from cclbench.present.words import (
 )
 
 
-def test_a_long_text_says_how_long_it_is() -> None:
+def test_texts_are_cut_isolated_and_cannot_leave_an_attribute() -> None:
     assert bound_text("a" * 7, 7) == "a" * 7
     assert bound_text("a" * 8, 7) == "a" * 7 + "… (cut, 8 characters)"
     assert bound_text("a" * 7, 7, length=1_000_000) == "a" * 7 + "… (cut, 1,000,000 characters)"
+    assert hover_attribute('" onmouseover="alert(1)') == ' title="&#34; onmouseover=&#34;alert(1)"'
+    assert name_markup("עברית") == '<bdi class="name" title="עברית">עברית</bdi>'
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -41,14 +43,6 @@ def test_no_text_of_a_stranger_writes_markup_or_steers(text: str) -> None:
         assert "\x1b" not in found
         assert "\x00" not in found
         assert len(found) < 20_000
-
-
-def test_an_attribute_can_not_be_left() -> None:
-    assert hover_attribute('" onmouseover="alert(1)') == ' title="&#34; onmouseover=&#34;alert(1)"'
-
-
-def test_names_are_isolated_from_the_text_around_them() -> None:
-    assert name_markup("עברית") == '<bdi class="name" title="עברית">עברית</bdi>'
 
 
 def test_a_long_name_keeps_its_head_and_its_tail() -> None:
@@ -72,6 +66,11 @@ def test_the_hover_text_tells_all_of_a_number() -> None:
     assert "Length of the window" in told  # the metric's own definition
     assert "of steps 3-5" in told
     assert told.endswith(">1.23 ms</span>")
+    missing = number_markup(figures([row("compute.mfu", None, reason="no card")])[0])
+    assert "n/a" in missing
+    assert "no card" in missing
+    failed = figures([row("compute.mfu", None, status="failed", reason="above 1")])
+    assert ">failed<" in number_markup(failed[0])
 
 
 @pytest.mark.parametrize(
@@ -79,11 +78,3 @@ def test_the_hover_text_tells_all_of_a_number() -> None:
 )
 def test_provenance_is_seen(provenance: str, text: str) -> None:
     assert quantity_markup(1.0, "s", provenance) == f'<span class="n {provenance}" title="">{text}</span>'
-
-
-def test_a_missing_number_is_a_word_with_its_reason() -> None:
-    assert "n/a" in number_markup(figures([row("compute.mfu", None, reason="no card")])[0])
-    assert "no card" in number_markup(figures([row("compute.mfu", None, reason="no card")])[0])
-    assert ">failed<" in number_markup(
-        figures([row("compute.mfu", None, status="failed", reason="above 1")])[0]
-    )

@@ -29,8 +29,13 @@ def read(rows: Iterable[Mapping[str, Any]], columns: list[str]) -> dict[str, tup
 
 
 def test_numbers_stay_numbers_and_texts_texts() -> None:
+    """An integer that a double would round is a text; one that is too long is marked at its end."""
+    exact, rounded = 2**53, 2**53 + 1
     rows = [{"a": 1.5, "b": "aten::mm", "c": None}, {"a": -3, "b": "1e5", "c": True}]
-    assert read(rows, ["a", "b", "c"]) == {
+    rows += [{"a": exact, "b": "x" * 40_000}, {"a": rounded}, {"a": -rounded}]
+    cells = read(rows, ["a", "b", "c"])
+    assert cells.pop("B4") == ("inlineStr", "x" * 32_766 + "…")
+    assert cells == {
         "A1": ("inlineStr", "a"),
         "B1": ("inlineStr", "b"),
         "C1": ("inlineStr", "c"),
@@ -39,31 +44,16 @@ def test_numbers_stay_numbers_and_texts_texts() -> None:
         "A3": ("n", "-3"),
         "B3": ("inlineStr", "1e5"),
         "C3": ("b", "1"),
+        "A4": ("n", str(exact)),
+        "A5": ("inlineStr", str(rounded)),
+        "A6": ("inlineStr", str(-rounded)),
     }
+    assert read([], ["a"]) == {"A1": ("inlineStr", "a")}
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(1)", "{=1}", "https://example.org", "12"])
 def test_no_text_is_a_formula_a_link_or_a_number(text: str) -> None:
     assert read([{"a": text}], ["a"])["A2"] == ("inlineStr", text)
-
-
-def test_an_integer_that_a_double_would_round_is_a_text() -> None:
-    exact, rounded = 2**53, 2**53 + 1
-    cells = read([{"a": exact}, {"a": rounded}, {"a": -rounded}], ["a"])
-    assert [cells[place] for place in ("A2", "A3", "A4")] == [
-        ("n", str(exact)),
-        ("inlineStr", str(rounded)),
-        ("inlineStr", str(-rounded)),
-    ]
-
-
-def test_a_text_that_is_too_long_is_marked_at_its_end() -> None:
-    _, text = read([{"a": "x" * 40_000}], ["a"])["A2"]
-    assert (len(text), text[-2:]) == (32_767, "x…")
-
-
-def test_without_rows_there_is_the_head() -> None:
-    assert read([], ["a"]) == {"A1": ("inlineStr", "a")}
 
 
 def test_more_rows_than_a_sheet_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,21 +29,11 @@ from cclbench.record.store import Store
 
 CARDS = ("tiny-llama-operators-ddp2-gloo-cpu", "tiny-llama-profile-ddp2-gloo-cpu")
 COMMANDS = (
-    "metrics {run} --jobs 1",
-    "run {run} --jobs 1",
-    "diagnose {run} --jobs 1",
-    "ops {run}",
-    "compare {run} {other} --jobs 1",
-    "compare {other} {run} --jobs 1",
-    "report {run} -o out.html --jobs 1",
-    "whatif {run} --set kernels.time=x0.5",
-    "export {run} --to chakra -o out",
-    "stragglers {run}",
-    "timeline {run} -o out.svg",
-    "memory {run}",
-    "sequences {run}",
-    "open {run} -o out.json",
-    "search {run} --space space.yaml",
+    *("metrics {run} --jobs 1", "run {run} --jobs 1", "diagnose {run} --jobs 1", "ops {run}"),
+    *("compare {run} {other} --jobs 1", "compare {other} {run} --jobs 1"),
+    *("report {run} -o out.html --jobs 1", "whatif {run} --set kernels.time=x0.5"),
+    *("export {run} --to chakra -o out", "stragglers {run}", "timeline {run} -o out.svg", "memory {run}"),
+    *("sequences {run}", "open {run} -o out.json", "search {run} --space space.yaml"),
 )
 QUERY = "SELECT count(*) AS n FROM steps"  # which reads one table of the run
 
@@ -255,9 +245,6 @@ def test_results_of_another_run_are_not_taken(desk: Desk) -> None:
     assert f"cclbench metrics {desk.run}" in answer.err
     assert desk.call("metrics {run} --jobs 1 --json").out == usual
     assert desk.call(["sql", desk.run, "FROM results"]).code == 0
-
-
-def test_a_flipped_byte_of_results_is_found(desk: Desk) -> None:
     flipped(desk.path / "results.parquet")
     for words in (["sql", desk.run, "FROM results"], "metrics {run} --jobs 1"):
         answer = desk.call(words)
@@ -277,10 +264,7 @@ def test_a_card_of_the_same_size_is_not_taken_for_the_own(desk: Desk) -> None:
     answer = desk.call("metrics {run} --jobs 1")
     assert (answer.code, answer.out) == (3, "")
     assert f"{card}: {inventory.OTHER_CONTENT}" in answer.err
-
-
-def test_a_manifest_with_another_number_is_damaged(desk: Desk) -> None:
-    path = desk.path / "manifest.json"
+    path = desk.path / "manifest.json"  # nor is a manifest with another number
     document = json.loads(path.read_text())
     document["matching"]["matched"] += 1
     path.write_text(json.dumps(document))
@@ -341,10 +325,9 @@ def test_tables_of_one_size_that_were_swapped_are_told_apart(twin: Run, table: s
 def test_a_table_with_fewer_rows_is_refused_by_its_reader_after_the_run_is_opened(twin: Run) -> None:
     assert twin.ranks == [0, 1]
     write_table(twin.path / "steps" / "rank=1.parquet", STEPS.empty_table())
-    with pytest.raises(InputError, match="0 rows, of which 1 were written"):
-        twin.steps()
-    with pytest.raises(InputError, match="0 rows, of which 1 were written"):
-        twin.sql("FROM steps")
+    for read in (twin.steps, lambda: twin.sql("FROM steps")):
+        with pytest.raises(InputError, match="0 rows, of which 1 were written"):
+            read()
 
 
 def test_a_run_that_is_replaced_while_it_is_opened_is_the_new_one(

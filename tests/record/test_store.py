@@ -30,14 +30,8 @@ from cclbench.record.selection import Selection
 from cclbench.record.store import Store
 from cclbench.results import full_results
 
-RESULT = dict.fromkeys(RESULTS.names) | {
-    "metric": "time.step",
-    "value": 0.1,
-    "unit": "s",
-    "status": "ok",
-    "window": "steps",
-    "version": 1,
-}
+RESULT = dict.fromkeys(RESULTS.names) | {"metric": "time.step", "value": 0.1, "unit": "s", "status": "ok"}
+RESULT |= {"window": "steps", "version": 1}
 
 
 def results(*rows: dict[str, Any]) -> Results:
@@ -164,9 +158,6 @@ def test_processes_of_containers_on_one_host_are_told_apart(
 def test_a_run_is_named_by_its_folder_alone(store: Store, run: Run, name: str) -> None:
     assert store.find(run.id) is not None
     assert store.find(name) is None
-
-
-def test_a_run_that_is_not_there_gets_near_names(store: Store, run: Run) -> None:
     with pytest.raises(UsageError, match=f"did you mean {run.id}"):
         store.get("job-2")
 
@@ -186,22 +177,14 @@ def test_the_store_is_the_argument_the_environment_or_runs(monkeypatch: pytest.M
 
 def test_events_come_back_as_written(run: Run) -> None:
     batches = list(run.rank(1).events(["kernel"], ["name", "dur_ns", "bytes"]))
-    assert pa.Table.from_batches(batches).to_pylist() == [
-        {"name": "a", "dur_ns": 10, "bytes": None},
-        {"name": "b", "dur_ns": 6, "bytes": None},
-    ]
+    expected = [{"name": "a", "dur_ns": 10, "bytes": None}, {"name": "b", "dur_ns": 6, "bytes": None}]
+    assert pa.Table.from_batches(batches).to_pylist() == expected
     assert list(run.rank(1).events(["copy"], ["name"])) == []
     assert run.rank(1).facts.world_size == 2
-
-
-def test_tables_carry_the_schemas_version(run: Run) -> None:
-    for path in [*run.path.glob("*/*.parquet"), *run.path.glob("events/*/*.parquet")]:
-        assert pq.read_schema(path).metadata[b"cclbench.schema"] == str(VERSION).encode(), path
-
-
-def test_all_ranks_steps_in_rank_order(run: Run) -> None:
     assert run.steps()["rank"].to_pylist() == [0, 1]
     assert run.collectives().schema.equals(COLLECTIVES)
+    for path in [*run.path.glob("*/*.parquet"), *run.path.glob("events/*/*.parquet")]:
+        assert pq.read_schema(path).metadata[b"cclbench.schema"] == str(VERSION).encode(), path
 
 
 def test_results_are_kept_and_replaced(store: Store, run: Run) -> None:
@@ -214,7 +197,9 @@ def test_results_are_kept_and_replaced(store: Store, run: Run) -> None:
     assert left(store) == ["job-1"]
 
 
-def test_a_kind_that_is_none_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_rank_or_a_kind_that_is_none_is_refused(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"has no rank 2.*\[0, 1\]"):
+        run.rank(2)
     with pytest.raises(UsageError, match="did you mean kernel"):
         list(run.rank(0).events(["kernels"], ["name"]))
     with pytest.raises(CclbenchError, match=r"'\.\./x'"):
@@ -235,12 +220,8 @@ def test_a_row_group_tells_when_its_rows_begin(run: Run) -> None:
 def test_sql_reads_the_four_tables(run: Run) -> None:
     run.save_results(results(RESULT))
     answer = run.sql("SELECT name, rank, dur_ns FROM events ORDER BY rank, start_ns")
-    assert [tuple(row.values()) for row in answer.to_pylist()] == [
-        ("a", 0, 10),
-        ("b", 0, 5),
-        ("a", 1, 10),
-        ("b", 1, 6),
-    ]
+    expected = [("a", 0, 10), ("b", 0, 5), ("a", 1, 10), ("b", 1, 6)]
+    assert [tuple(row.values()) for row in answer.to_pylist()] == expected
     assert answer["rank"].type == pa.int32()
     assert run.sql("SELECT max(step) AS last FROM steps").to_pylist() == [{"last": 3}]
     assert run.sql("SELECT count(*) AS n FROM collectives").to_pylist() == [{"n": 0}]
@@ -274,21 +255,11 @@ def test_sql_finds_a_store_of_any_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 WRITES = [
-    "CREATE TABLE x AS SELECT 1",
-    "INSERT INTO steps VALUES (1)",
-    "DELETE FROM steps",
-    "DROP VIEW steps",
-    "UPDATE steps SET step = 1",
-    "COPY (SELECT 1) TO '{run}/x.csv'",
-    "COPY steps TO '/tmp/x.parquet'",
-    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{run}/x.csv'",
-    "EXPORT DATABASE '{run}/x'",
-    "ATTACH '{run}/x.db'",
-    "SET enable_external_access=true",
-    "INSTALL httpfs",
-    "SELECT 1; COPY (SELECT 1) TO '{run}/x.csv'",
-    "",
-    "-- nothing",
+    *("CREATE TABLE x AS SELECT 1", "INSERT INTO steps VALUES (1)", "DELETE FROM steps"),
+    *("DROP VIEW busy", "UPDATE steps SET step = 1", "COPY (SELECT 1) TO '{run}/x.csv'"),
+    *("COPY steps TO '/tmp/x.parquet'", "EXPLAIN ANALYZE COPY (SELECT 1) TO '{run}/x.csv'"),
+    *("EXPORT DATABASE '{run}/x'", "ATTACH '{run}/x.db'", "SET enable_external_access=true"),
+    *("INSTALL httpfs", "SELECT 1; COPY (SELECT 1) TO '{run}/x.csv'", "", "-- nothing"),
 ]
 
 
@@ -300,20 +271,24 @@ def test_sql_refuses_all_but_one_select(run: Run, query: str) -> None:
     assert sorted(run.path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "SELECT * FROM read_text('/etc/passwd')",
-        "SELECT * FROM '/etc/passwd'",
-        "SELECT * FROM glob('/etc/*')",
-        "SELECT * FROM read_parquet('{store}/job-2/steps/*.parquet')",
-        "SELECT * FROM read_parquet('{store}/job-1/../job-2/steps/*.parquet')",
-        "SELECT * FROM read_csv('https://example.com/x.csv')",
-        "SELECT * FROM query",
-        "SELECT * FROM statements",
-    ],
-)
+OUTSIDE = [
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM read_text('/etc/passwd')",
+    "SELECT * FROM '/etc/passwd'",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM read_text('manifest.json')",
+    "SELECT * FROM 'manifest.json'",
+    "SELECT getenv('HOME')",
+    "SELECT * FROM duckdb_settings() WHERE name = 'x' UNION ALL SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM read_parquet('{store}/job-2/steps/*.parquet')",
+    "SELECT * FROM read_parquet('{store}/job-1/../job-2/steps/*.parquet')",
+    "SELECT * FROM read_csv('https://example.com/x.csv')",
+    "SELECT * FROM query",
+    "SELECT * FROM statements",
+]
+
+
+@pytest.mark.parametrize("query", OUTSIDE)
 def test_sql_reaches_nothing_but_the_run(store: Store, run: Run, query: str) -> None:
     with store.new_run_folder("job-2") as folder:
         fill(folder)
@@ -400,14 +375,11 @@ def test_a_source_that_goes_away_is_not_the_stores_fault(store: Store, tmp_path:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99, "ranks": []}', "\xff"])
 def test_a_damaged_manifest_is_named(run: Run, text: str) -> None:
+    told = run.manifest | {"ranks": [{"rank": 0, "facts": {"world_size": "two"}}]}
     (run.path / "manifest.json").write_bytes(text.encode("latin-1"))
     error = broken(lambda: Run(run.path).ranks)
     assert error.where == str(run.path / "manifest.json")
-
-
-def test_facts_of_a_wrong_type_are_a_damaged_manifest(run: Run) -> None:
-    manifest = run.manifest | {"ranks": [{"rank": 0, "facts": {"world_size": "two"}}]}
-    (run.path / "manifest.json").write_text(json.dumps(manifest))
+    (run.path / "manifest.json").write_text(json.dumps(told))  # facts of a wrong type
     assert "world_size" in str(broken(lambda: Run(run.path).rank(0)))
 
 
@@ -420,19 +392,11 @@ def test_a_table_that_is_damaged_after_the_run_is_opened_is_named(run: Run, cont
     error = broken(lambda: list(run.rank(0).events(["kernel"], ["name"])))
     assert error.where == str(kernels)
     assert "damaged table" in str(broken(lambda: run.steps()))
-    with pytest.raises(InputError, match="damaged table"):
-        run.sql("SELECT count(name) FROM events")
-    with pytest.raises(InputError, match="damaged table"):
-        run.sql("SHOW TABLES")
-    with pytest.raises(InputError, match="damaged table"):
-        run.sql("FROM query_table('col' || 'lectives')")
+    for query in ("SELECT count(name) FROM events", "SHOW TABLES", "FROM query_table('col' || 'lectives')"):
+        with pytest.raises(InputError, match="damaged table"):
+            run.sql(query)
     # A table that is not named is not looked into.
     assert run.sql("SELECT count(*) AS n FROM Collectives").to_pylist() == [{"n": 0}]
-
-
-def test_a_rank_that_is_not_there_is_told(run: Run) -> None:
-    with pytest.raises(UsageError, match=r"has no rank 2.*\[0, 1\]"):
-        run.rank(2)
 
 
 def test_a_store_that_may_only_be_read_gives_results_and_keeps_none(

@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.s3_service import Service
-
-GEMM = "ampere_sgemm_128x64_nn<float>"
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+from helpers.two_ranks import events, of_rank, write
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -75,46 +71,13 @@ def s3(service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def complete(category: str, name: str, begin_us: float, length_us: float, **args: Any) -> dict[str, Any]:
-    """A row with a duration, on stream 7 or on thread 100."""
-    place = {"pid": 0, "tid": 7} if category == "kernel" else {"pid": 100, "tid": 100}
-    row = {"ph": "X", "cat": category, "name": name, "ts": begin_us, "dur": length_us}
-    return {**row, **place, "args": args}
-
-
-def events(rank: int) -> list[dict[str, Any]]:
-    """Two steps of 100 µs: 40 µs of matrix product, then 30 + `rank` µs of all-reduce."""
-    rows = []
-    for step in range(2):
-        at, call = 1000.0 + 100 * step, 10 * step
-        members = {"Group size": 2, "Process Group Ranks": "[0, 1]"}
-        sizes = {"In msg nelems": 1000, "Out msg nelems": 1000, "dtype": "Float"}
-        rows += [
-            complete("user_annotation", f"ProfilerStep#{step}", at, 95),
-            complete("cuda_runtime", "cudaLaunchKernel", at + 2, 1, correlation=call + 1),
-            complete("cuda_runtime", "cudaLaunchKernel", at + 4, 1, correlation=call + 2),
-            complete("kernel", GEMM, at + 10, 40, correlation=call + 1, grid=[54, 1, 1]),
-            complete(
-                "kernel",
-                ALL_REDUCE,
-                at + 35,
-                30 + rank,
-                correlation=call + 2,
-                **{"Collective name": "allreduce", **members, **sizes},
-            ),
-        ]
-    return rows
-
-
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     """A folder with the traces of two ranks, and a text beside them."""
     folder = tmp_path / "here" / "job"
     folder.mkdir(parents=True)
     for rank in (0, 1):
-        of_rank = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
-        trace = {"schemaVersion": 1, **of_rank, "traceEvents": events(rank)}
-        (folder / f"rank{rank}.json").write_text(json.dumps(trace))
+        write(folder / f"rank{rank}.json", events(rank), **of_rank(rank))
     (folder / "notes").mkdir()
     (folder / "notes" / "read me.md").write_text("# A job\n")
     return folder

@@ -64,13 +64,6 @@ def test_a_url_that_cannot_be_used_is_refused(place: str | Path, words: str) -> 
     assert "secret" not in str(raised.value)
 
 
-def test_a_web_server_keeps_no_store() -> None:
-    with pytest.raises(UsageError, match="cannot be a store"):
-        store_at("https://host/runs")
-    with pytest.raises(UsageError, match="does not support"):
-        cclbench.runs("nonsense://x/y")
-
-
 def test_long_and_deep_names_are_refused() -> None:
     url = location_of("s3://bucket/job")
     assert url is not None
@@ -165,7 +158,13 @@ def test_a_web_servers_refusals_hold_no_signature(
     assert "secret" not in str(raised.value)
 
 
-def test_a_page_that_changes_is_refused(web: Web, job: Path, tmp_path: Path) -> None:
+def test_a_page_that_changes_is_refused_and_a_web_server_keeps_no_store(
+    web: Web, job: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="cannot be a store"):
+        store_at("https://host/runs")
+    with pytest.raises(UsageError, match="does not support"):
+        cclbench.runs("nonsense://x/y")
     web.files["/rank0.json"] = (job / "rank0.json").read_bytes()
 
     versions = count(2)

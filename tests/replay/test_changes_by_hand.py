@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.replay_rows import Item, item, rank
+from helpers.replay_rows import Item, alone, item, kernel, launch, rank
 from helpers.replay_subjects import PAIR, changed, reduced, subject, transfers_of
 
 from cclbench.card.model import Hardware
@@ -19,8 +19,9 @@ from cclbench.replay.changes.copies import copies_time as copies
 from cclbench.replay.changes.graphs import launches
 from cclbench.replay.changes.host import host
 from cclbench.replay.changes.kernels import kernels, kernels_gap
-from cclbench.replay.changes.overlap import overlap
+from cclbench.replay.changes.overlap import _waits, overlap
 from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.scenario import parse_scenario
 from cclbench.replay.selection import NodeSelection, TimeAmount, read_setting
 from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import DIRECTIONS
@@ -29,60 +30,39 @@ COMPUTE, COMM = (0, 7), (0, 9)
 APART, TOGETHER = Machine(Hardware(per_node=1)), Machine(Hardware(per_node=2))
 
 
-def launch(at: float, corr: int, **more: Any) -> Item:
-    return item("cudaLaunchKernel", at, at + 1, corr=corr, **more)
-
-
 def copied() -> Graph:
     """A copy from the host of 10 µs, one within the device of 6, a kernel of 4."""
-    work = [
-        item("h2d", 0, 10, copy=True, direction=DIRECTIONS.index("h2d")),
-        item("d2d", 10, 16, copy=True, direction=DIRECTIONS.index("d2d")),
-        item("k", 16, 20),
-    ]
-    return build_graph([rank(0, work=work, windows=[(0, 0, 20)])])
+    to_device, within = (DIRECTIONS.index(way) for way in ("h2d", "d2d"))
+    first, second = item("h2d", 0, 10, copy=True, direction=to_device), item("d2d", 10, 16, copy=True)
+    return build_graph([alone(first, second | {"direction": within}, item("k", 16, 20))])
 
 
 def test_copies_of_a_direction_within_windows_take_their_time_over_the_factor() -> None:
     graph = copied()
     quarter = asked("copies[h2d].bandwidth=x4")
     assert changed(copies(subject(graph), quarter)).nodes.dur.tolist() == [2_500, 6_000, 4_000]
-    assert changed(copies(subject(graph, since=[0, 0, 0]), quarter)).nodes.dur.tolist() == [
-        2_500,
-        6_000,
-        4_000,
-    ]
+    inside = changed(copies(subject(graph, since=[0, 0, 0]), quarter))
+    assert inside.nodes.dur.tolist() == [2_500, 6_000, 4_000]
     assert copies(subject(graph, since=[-1, 0, 0]), quarter) == "the run's steps have no such copy"
     both = changed(copies(subject(graph), asked("copies.time=x0.5")))
     assert both.nodes.dur.tolist() == [5_000, 3_000, 4_000]
-
-
-def test_a_time_of_2_is_longer_and_a_bandwidth_of_2_shorter() -> None:
-    graph = copied()
+    # a time of 2 is longer and a bandwidth of 2 shorter
     assert changed(copies(subject(graph), asked("copies.time=x2"))).nodes.dur[0] == 20_000
     assert changed(copies(subject(graph), asked("copies.bandwidth=x2"))).nodes.dur[0] == 5_000
-    assert changed(kernels(subject(graph), asked("kernels.time=x2"))).nodes.dur.tolist() == [
-        10_000,
-        6_000,
-        8_000,
-    ]
+    longer = changed(kernels(subject(graph), asked("kernels.time=x2")))
+    assert longer.nodes.dur.tolist() == [10_000, 6_000, 8_000]
     assert changed(kernels(subject(graph), asked("kernels[name~^k$].time=0"))).nodes.dur[2] == 0
-    assert (
-        kernels(subject(graph), asked("kernels[gemm].time=0")) == "no such kernel runs in the run's windows"
-    )
+    none = kernels(subject(graph), asked("kernels[gemm].time=0"))
+    assert none == "no such kernel runs in the run's windows"
     with pytest.raises(UsageError, match="no rank 3"):
         kernels(subject(graph), asked("rank[3].kernels.time=0"))
 
 
-def launched(*at: float, latency: float = 5, on_host: bool = False) -> Graph:
-    """Kernels of 2 µs, each launched when the device is idle."""
-    one = rank(
-        0,
-        launches=[launch(time, i) for i, time in enumerate(at)],
-        work=[item("k", time + latency, time + latency + 2, corr=i) for i, time in enumerate(at)],
-        windows=[(0, 0, at[-1] + 10)],
-    )
-    graph = build_graph([one])
+def launched(*at: float, on_host: bool = False) -> Graph:
+    """Kernels of 2 µs, each launched when the device is idle, which begin 5 later."""
+    launches = [launch(time, i, took=1) for i, time in enumerate(at)]
+    work = [kernel(time + 5, time + 7, i) for i, time in enumerate(at)]
+    graph = build_graph([rank(0, launches=launches, work=work, windows=[(0, 0, at[-1] + 10)])])
     if on_host:
         object.__setattr__(graph.windowed[0], "on_host", True)
     return graph
@@ -137,68 +117,40 @@ def test_a_host_s_own_time_is_scaled_as_far_as_it_lies_within_windows() -> None:
     assert gone.nodes.gap[:3].tolist() == [0, 0, 150_000]
     slow = changed(host(subject(graph, since=since), asked("host.time=x2")))
     assert slow.nodes.gap[:3].tolist() == [0, 200_000, 250_000]
-
-
-def test_a_host_outside_of_windows_stays() -> None:
+    # a host outside of windows stays
     half = asked("host.time=x0.5")
     assert host(subject(launched(0, 100), since=[0] * 4), half) == NOTHING
     early = changed(host(subject(launched(0, 100), since=[-1, 1, -1, -1]), asked("host.time=0")))
     assert early.nodes.gap[:2].tolist() == [0, 99_999]
 
 
-def test_a_host_that_waits_nowhere_keeps_its_other_time() -> None:
-    graph = synchronised()
-    made = changed(host(subject(graph), asked("host[sync].time=0")))
-    assert len(made.wait_edges()[0]) == 0
-    times = simulate_nodes(made.nodes, made.cut)
-    # launches at 0 and at 6 + 12 µs, where the kernel of 100 µs still runs
-    assert times.end.max() == 105_000 + 5_000
-
-
-def synchronised() -> Graph:
-    """A kernel from 5 to 105, for which a call waits that returns at 108; then a launch at 120."""
-    one = rank(
-        0,
-        launches=[launch(0, 1), launch(120, 2)],
-        syncs=[item("cudaDeviceSynchronize", 6, 108)],
-        work=[item("k", 5, 105, corr=1), item("k", 125, 130, corr=2)],
-        windows=[(0, 0, 130)],
-    )
-    return build_graph([one])
-
-
 def test_a_host_goes_on_sooner_behind_what_it_waited_for() -> None:
-    graph = synchronised()
+    """A kernel from 5 to 105, for which a call waits that returns at 108; then a launch at 120."""
+    launches, syncs = [launch(0, 1), launch(120, 2)], [item("cudaDeviceSynchronize", 6, 108)]
+    graph = build_graph([alone(kernel(5, 105, 1), kernel(125, 130, 2), launches=launches, syncs=syncs)])
     made = changed(host(subject(graph), asked("host.time=x0.5")))
     assert (graph.wait_edges()[2].tolist(), made.wait_edges()[2].tolist()) == ([3_000], [1_500])
     times = simulate_nodes(made.nodes, made.cut)
     # launch, 2.5, the kernel of 100, half of 3 and of 12, again 2.5, and 5
     assert times.end.max() == 2_500 + 100_000 + 1_500 + 6_000 + 2_500 + 5_000
     inside = np.where(graph.nodes.kind == n.HOST, 1_000, 1 << 40)
-    assert changed(host(subject(graph, since=inside.tolist()), asked("host.time=0"))).wait_edges()[
-        2
-    ].tolist() == [2_000]
+    gone = changed(host(subject(graph, since=inside.tolist()), asked("host.time=0")))
+    assert gone.wait_edges()[2].tolist() == [2_000]
+    # without the wait alone launches are at 0 and at 6 + 12 µs, where the kernel of 100 µs still runs
+    made = changed(host(subject(graph), asked("host[sync].time=0")))
+    assert len(made.wait_edges()[0]) == 0
+    assert simulate_nodes(made.nodes, made.cut).end.max() == 105_000 + 5_000
 
 
 def test_launches_of_a_graph_follow_at_once_unless_their_host_waits_between() -> None:
     """Launches at 0, 10 and 30, a wait, launches at 120 and 125; another thread's at 7 and 9."""
-    one = rank(
-        0,
-        launches=[
-            *(launch(0, 1), launch(10, 2), launch(30, 3), launch(120, 4), launch(125, 5)),
-            *(launch(7, 6, lane=(-1, 2)), launch(9, 7, lane=(-1, 2))),
-        ],
-        syncs=[item("cudaDeviceSynchronize", 32, 108)],
-        work=[item("k", 40 + 10 * i, 45 + 10 * i, corr=i + 1) for i in range(3)]
-        + [item("k", 200 + 10 * i, 205 + 10 * i, corr=i + 4) for i in range(4)],
-        windows=[(0, 0, 300)],
-    )
-    graph = build_graph([one])
+    calls = [launch(at, i, took=1) for i, at in enumerate((0, 10, 30, 120, 125), 1)]
+    calls += [launch(at, i, lane=(-1, 2), took=1) for i, at in ((6, 7), (7, 9))]
+    work = [kernel(at, at + 5, i) for i, at in enumerate((40, 50, 60, 200, 210, 220, 230), 1)]
+    graph = build_graph([alone(*work, launches=calls, syncs=[item("cudaDeviceSynchronize", 32, 108)])])
     first = host_of(graph)
-    assert graph.nodes.start[first].tolist() == [
-        *(0, 10_000, 30_000, 32_000, 108_000, 120_000, 125_000),
-        *(7_000, 9_000),
-    ]
+    starts = [0, 10_000, 30_000, 32_000, 108_000, 120_000, 125_000, 7_000, 9_000]
+    assert graph.nodes.start[first].tolist() == starts
     graph.nodes.held[first[1], n.HOST_CAUSES.index("loader")] = 4_000
     made = changed(launches(subject(graph), 0.0))
     saved = (graph.nodes.gap - made.nodes.gap)[first]
@@ -217,40 +169,29 @@ def test_launches_of_a_graph_follow_at_once_unless_their_host_waits_between() ->
 def two_lanes(*rows: Item) -> Graph:
     """Rows that are launched in the order given, 1 µs apart."""
     work = [{**row, "corr": i} for i, row in enumerate(rows)]
-    calls = [row for row in work if "call" in row]
-    ahead = [launch(-100 + i, i) for i in range(len(work))]
-    return build_graph(
-        [rank(0, launches=ahead, work=work, instances=[-1] * len(calls), windows=[(0, 0, 900)])]
-    )
+    calls = [-1 for row in work if "call" in row]
+    ahead = [launch(-100 + i, i, took=1) for i in range(len(work))]
+    return build_graph([alone(*work, launches=ahead, instances=calls)])
 
 
 def test_without_overlap_rows_wait_for_the_other_sort_launched_before_them() -> None:
     """Two kernels on two streams, three transfers on two, a kernel: each sort waits for all of the other."""
-    graph = two_lanes(
-        item("a", 0, 50, lane=(0, 7)),
-        item("b", 0, 80, lane=(0, 8)),
-        item("x", 10, 60, lane=(0, 9), call=0),
-        item("y", 10, 90, lane=(0, 10), call=1),
-        item("z", 60, 70, lane=(0, 9), call=2),
-        item("c", 80, 100, lane=(0, 8)),
-    )
+    rows = [item("a", 0, 50, lane=(0, 7)), item("b", 0, 80, lane=(0, 8))]
+    rows += [item("x", 10, 60, lane=(0, 9), call=0), item("y", 10, 90, lane=(0, 10), call=1)]
+    rows += [item("z", 60, 70, lane=(0, 9), call=2), item("c", 80, 100, lane=(0, 8))]
+    graph = two_lanes(*rows)
     made = changed(overlap(subject(graph), 0.0))
-    times = simulate_nodes(made.nodes, made.cut)
-    begun = {}
-    for i in np.flatnonzero(np.isin(graph.nodes.kind, (n.COMPUTE, n.ARRIVAL))).tolist():
-        begun[graph.names[graph.nodes.name[i]]] = int(times.start[i])
-    first = begun["b"]
-    assert begun["x"] == begun["y"] == first + 80_000
-    assert begun["z"] == first + 130_000
-    assert begun["c"] == first + 160_000
+    start = simulate_nodes(made.nodes, made.cut).start
+    shown = np.flatnonzero(np.isin(graph.nodes.kind, (n.COMPUTE, n.ARRIVAL))).tolist()
+    begun = {graph.names[graph.nodes.name[i]]: int(start[i]) for i in shown}
+    later = {name: at - begun["b"] for name, at in begun.items()}
+    assert (later["x"], later["y"], later["z"], later["c"]) == (80_000, 80_000, 130_000, 160_000)
 
 
 def test_waits_against_the_order_of_launches_are_gone_and_others_stay() -> None:
     """A transfer launched first had waited for a kernel launched last, that for another one, 40 µs."""
     graph = two_lanes(
-        item("x", 60, 90, lane=(0, 9), call=0),
-        item("a", 0, 50, lane=(0, 7)),
-        item("b", 10, 58, lane=(0, 8)),
+        item("x", 60, 90, lane=(0, 9), call=0), item("a", 0, 50, lane=(0, 7)), item("b", 10, 58, lane=(0, 8))
     )
     names = [graph.names[code] if code >= 0 else "" for code in graph.nodes.name.tolist()]
     x, a, b = (names.index(name) for name in "xab")
@@ -279,10 +220,8 @@ def test_buckets_are_of_successive_collectives_of_a_step() -> None:
 
     A bucket takes 10 + the sum of its sizes, on its last collective.
     """
-    sizes, at, calls = [1, 2, 3, 1, 2, 3, 4, 1], 0.0, []
-    for i, size in enumerate(sizes):
-        calls.append((at, at + 10 + size, size * 1_000, 0 if i < 5 else 1))
-        at += 100
+    sizes = [1, 2, 3, 1, 2, 3, 4, 1]
+    calls = ((100 * i, 100 * i + 10 + size, size * 1_000, int(i >= 5)) for i, size in enumerate(sizes))
     graph = reduced(*calls)
     made = changed(buckets(subject(graph, groups=PAIR), 3))
     for number in (0, 1):
@@ -299,8 +238,6 @@ def test_buckets_are_of_successive_collectives_of_a_step() -> None:
 
 @pytest.mark.parametrize(("text", "count"), [("1", 1), ("9999", 9_999)])
 def test_numbers_of_buckets(text: str, count: int) -> None:
-    from cclbench.replay.scenario import parse_scenario
-
     assert parse_scenario([f"buckets={text}"]).changes == {"buckets": count}
     with pytest.raises(UsageError, match="not a number of collectives, 1 to 9,999; such as 2"):
         parse_scenario([f"buckets={text}0000"])
@@ -308,13 +245,32 @@ def test_numbers_of_buckets(text: str, count: int) -> None:
 
 def test_gaps_between_kernels_go_where_nothing_else_holds_them_up() -> None:
     """Kernels of 2 µs, 3 and 20 behind one another, launched long before: gaps of 3, and 17 of waiting."""
-    launches = [launch(at, i) for i, at in enumerate((0, 0.5, 1))]
-    work = [item("k", begin, begin + 2, corr=i) for i, begin in enumerate((5, 10, 32))]
+    launches = [launch(at, i, took=1) for i, at in enumerate((0, 0.5, 1))]
+    work = [kernel(begin, begin + 2, i) for i, begin in enumerate((5, 10, 32))]
     graph = build_graph([rank(0, launches=launches, work=work, windows=[(0, 0, 40)])])
     works = np.flatnonzero(graph.nodes.kind == n.COMPUTE)
     made = kernels_gap(subject(graph, since=[0] * len(graph.nodes)), asked("kernels.gap=0"))
-    assert isinstance(made, Graph)
     assert (graph.nodes.gap - made.nodes.gap)[works].tolist() == [0, 3_000, 3_000]
     one = build_graph([rank(0, launches=launches[:1], work=work[:1], windows=[(0, 0, 40)])])
     nothing = kernels_gap(subject(one, since=[0] * len(one.nodes)), asked("kernels.gap=0"))
     assert nothing == "no such kernel follows another within 10 us"
+
+
+@pytest.mark.parametrize(
+    ("rows", "waits"),
+    [
+        # (kind, lane) in order of launch; communication on lane 1 that does not need the kernels before it
+        ([(n.COMPUTE, 0), (n.COMPUTE, 0), (n.TRANSFER, 1)], [(1, 2)]),
+        ([(n.TRANSFER, 1), (n.TRANSFER, 1), (n.COMPUTE, 0), (n.COMPUTE, 0)], [(1, 2)]),
+        # every lane's first row waits for the last of every lane before
+        ([(n.COMPUTE, 0), (n.COMPUTE, 2), (n.COMPUTE, 0), (n.TRANSFER, 1)], [(2, 3), (1, 3)]),
+        ([(n.COMPUTE, 0), (n.TRANSFER, 1), (n.COMPUTE, 0), (n.COMPUTE, 2)], [(0, 1), (1, 2), (1, 3)]),
+        ([(n.COMPUTE, 0), (n.COMPUTE, 2)], []),
+    ],
+)
+def test_a_stretch_waits_for_the_one_before(
+    rows: list[tuple[int, int]], waits: list[tuple[int, int]]
+) -> None:
+    kind, lane = np.array(rows).T
+    nodes = SimpleNamespace(rank=np.zeros(len(rows), np.int64), kind=kind, lane=lane)
+    assert list(_waits(nodes, np.arange(len(rows)), 0)) == waits  # type: ignore[arg-type]

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from helpers.replay_rows import item, rank, replayed, syncs
+import numpy as np
+from helpers.replay_rows import alone, item, kernel, launch, rank, replayed, syncs
 
 from cclbench.replay import nodes as n
 from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.tables import CONTEXT_SYNC, GraphInput
-
-
-def launch(at: float, corr: int) -> dict[str, object]:
-    return item("cudaLaunchKernel", at, at + 1, corr=corr)
 
 
 def path(*ranks: GraphInput, begin: float = 0, last: float | None = None) -> Path:
@@ -33,16 +30,8 @@ def us(found: Path) -> dict[str, float]:
 
 def queued() -> GraphInput:
     """A host launches at 0, 10 and 20; latencies of 5; kernels of 100, then 30 and 40 with gaps of 2."""
-    return rank(
-        0,
-        launches=[launch(0, 1), launch(10, 2), launch(20, 3)],
-        work=[
-            item("k", 5, 105, corr=1, lane=(0, 7)),
-            item("k", 107, 137, corr=2, lane=(0, 7)),
-            item("copy", 139, 179, corr=3, lane=(0, 7), copy=True),
-        ],
-        windows=[(0, 0, 179)],
-    )
+    work = [kernel(5, 105, 1), kernel(107, 137, 2), kernel(139, 179, 3, copy=True)]
+    return alone(*work, launches=[launch(0, 1), launch(10, 2), launch(20, 3)])
 
 
 def test_a_queue_is_its_rows_its_gaps_and_the_first_latency() -> None:
@@ -52,9 +41,7 @@ def test_a_queue_is_its_rows_its_gaps_and_the_first_latency() -> None:
     assert found.ranks == {0: 179_000}
     assert list(found.places) == ["host", "compute", "copy", "communication", "latency", "untraced"]
     assert found.communication == {}
-
-
-def test_a_path_begins_at_the_instant_that_is_asked_for() -> None:
+    # from another instant on
     assert us(path(queued(), begin=50)) == {"compute": 85, "copy": 40, "latency": 4}
     assert us(path(queued(), begin=106)) == {"compute": 30, "copy": 40, "latency": 3}
     assert path(queued(), begin=179).length_ns == path(queued(), begin=180).length_ns == 0
@@ -62,12 +49,7 @@ def test_a_path_begins_at_the_instant_that_is_asked_for() -> None:
 
 def test_what_was_launched_late_goes_through_its_host() -> None:
     """The second kernel is launched at 200, 190 of the host's time behind the first launch at 10."""
-    one = rank(
-        0,
-        launches=[launch(10, 1), launch(200, 2)],
-        work=[item("k", 15, 45, corr=1, lane=(0, 7)), item("k", 205, 235, corr=2, lane=(0, 7))],
-        windows=[(0, 0, 235)],
-    )
+    one = alone(kernel(15, 45, 1), kernel(205, 235, 2), launches=[launch(10, 1), launch(200, 2)])
     assert us(path(one)) == {"compute": 30, "latency": 5, "host": 190, "untraced": 10}
     assert path(one).ranks == {0: 225_000}
     assert us(path(one, begin=150)) == {"compute": 30, "latency": 5, "host": 50}
@@ -76,23 +58,13 @@ def test_what_was_launched_late_goes_through_its_host() -> None:
 
 def reduced(number: int, first: float) -> GraphInput:
     """A kernel of that length, and an all-reduce of 20 µs once both ranks, of 60 and 100, have come."""
-    return rank(
-        number,
-        work=[
-            item("k", 0, first, lane=(0, 7)),
-            item("nccl", first, 120, lane=(0, 7), call=0),
-            item("k", 125, 135, lane=(0, 7)),
-        ],
-        instances=[0],
-        windows=[(0, 0, 135)],
-    )
+    work = [kernel(0, first), kernel(first, 120, name="nccl", call=0), kernel(125, 135)]
+    return rank(number, work=work, instances=[0], windows=[(0, 0, 135)])
 
 
 def test_a_meeting_leads_to_the_rank_that_came_last() -> None:
     graph, times = replayed(reduced(0, 60), reduced(1, 100))
-    last = int(
-        max((i for i in range(len(graph.nodes)) if graph.nodes.rank[i] == 0), key=lambda i: times.end[i])
-    )
+    last = int(np.where(graph.nodes.rank == 0, times.end, -1).argmax())
     found = critical_path(graph, times, last, 0)
     assert us(found) == {"compute": 110, "communication": 20, "latency": 5}
     assert found.communication == {("all_reduce", "0-1"): 20_000}
@@ -106,42 +78,20 @@ def test_a_meeting_leads_to_the_rank_that_came_last() -> None:
 
 def test_waiting_for_the_device_is_a_latency_and_what_the_host_does_then_its_own() -> None:
     """A synchronise call returns at 108, 3 behind the kernel; a launch at 120, its row from 125 on."""
-    one = rank(
-        0,
-        launches=[launch(0, 1), launch(120, 2)],
-        syncs=[item("cudaDeviceSynchronize", 5, 108)],
-        work=[item("k", 5, 105, corr=1, lane=(0, 7)), item("k", 125, 130, corr=2, lane=(0, 7))],
-        windows=[(0, 0, 130)],
-    )
+    launches, waits = [launch(0, 1), launch(120, 2)], [item("cudaDeviceSynchronize", 5, 108)]
+    one = alone(kernel(5, 105, 1), kernel(125, 130, 2), launches=launches, syncs=waits)
     assert us(path(one)) == {"compute": 105, "latency": 13, "host": 12}
-
-
-def test_a_call_that_waits_for_nothing_is_the_host_s_own_time() -> None:
-    """The device is done at 55; the call of 60 to 64 is stated to wait for that."""
-    one = rank(
-        0,
-        launches=[launch(0, 1), launch(70, 2)],
-        syncs=[item("cudaDeviceSynchronize", 60, 64, corr=80)],
-        work=[item("k", 5, 55, corr=1, lane=(0, 7)), item("k", 75, 80, corr=2, lane=(0, 7))],
-        stated=syncs((CONTEXT_SYNC, 60, -1, 80, -1, None)),
-        windows=[(0, 0, 80)],
-    )
+    # the device is done at 55; the call of 60 to 64 is stated to wait for that
+    launches, calls = [launch(0, 1), launch(70, 2)], [item("cudaDeviceSynchronize", 60, 64, 80)]
+    stated = syncs((CONTEXT_SYNC, 60, -1, 80, -1, None))
+    one = alone(kernel(5, 55, 1), kernel(75, 80, 2), launches=launches, syncs=calls, stated=stated)
     assert us(path(one)) == {"compute": 5, "latency": 5, "host": 70}
 
 
 def test_transfers_of_several_groups_behind_one_another() -> None:
     """Without a rendezvous they are in the stream's order, between kernels."""
-    one = rank(
-        0,
-        work=[
-            item("k", 0, 10, lane=(0, 7)),
-            item("nccl", 10, 40, lane=(0, 7), call=0),
-            item("k", 40, 50, lane=(0, 7)),
-            item("nccl", 50, 55, lane=(0, 7), call=1),
-        ],
-        instances=[-1, -1],
-        windows=[(0, 0, 55)],
-    )
+    first, second = kernel(10, 40, name="nccl", call=0), kernel(50, 55, name="nccl", call=1)
+    one = alone(kernel(0, 10), first, kernel(40, 50), second, instances=[-1, -1])
     object.__setattr__(one.calls, "kind", ("all_gather", "broadcast"))
     found = path(one)
     assert found.communication == {("all_gather", "0-1"): 30_000, ("broadcast", "0-1"): 5_000}

@@ -50,8 +50,13 @@ def later(
     return found, found.expected[meet].tolist(), found.high[meet].tolist()
 
 
-def test_expected_maxima_of_two_and_four() -> None:
-    assert pytest.approx(1.02938 - 0.56419, abs=2e-5) == MORE
+@pytest.mark.parametrize(
+    ("count", "known"),
+    [(1, 0), (2, 0.56419), (3, 0.84628), (4, 1.02938), (8, 1.42360), (1000, 3.24144)],
+)
+def test_expected_maxima_of_normal_variables(count: int, known: float) -> None:
+    """Harter 1961, table 1."""
+    assert expected_maximum(count) == pytest.approx(known, abs=2e-5)
 
 
 def test_the_spread_is_that_of_the_same_place_in_all_steps() -> None:
@@ -64,17 +69,18 @@ def test_the_spread_is_that_of_the_same_place_in_all_steps() -> None:
     upper = 1 + 1.2816 / math.sqrt(2 * 2)
     assert high == [round(first * upper), round(second * upper)] * 2
     assert found.meetings == 4
-
-
-def test_places_are_counted_by_when_meetings_are_in_their_step() -> None:
-    """Of one step only: each place has its own spread, of one degree of freedom."""
+    # of one step only: each place has its own spread, of one degree of freedom
     graph = meetings([(100, 110), (200, 230)], [0, 0])
     _, expected, high = later(graph)
     assert expected == [round(1_000 * math.sqrt(50) * MORE), round(1_000 * math.sqrt(450) * MORE)]
     assert high == [round(1_000 * math.sqrt(s2) * MORE * (1 + 1.2816 / math.sqrt(2))) for s2 in (50, 450)]
+    # collectives of other kinds have spreads of their own
+    graph = meetings([(100, 110), (300, 330)], [0, 1])
+    object.__setattr__(graph.transfers, "kind", ("all_reduce", "all_gather") * 2)
+    assert later(graph)[1] == [round(1_000 * math.sqrt(s2) * MORE) for s2 in (50, 450)]
 
 
-def test_groups_that_do_not_grow_wait_no_longer() -> None:
+def test_what_does_not_grow_waits_no_longer() -> None:
     graph = meetings([(100, 110)], [0])
     nothing = ([0], [0])
     assert later(graph, {})[1:] == nothing
@@ -83,19 +89,14 @@ def test_groups_that_do_not_grow_wait_no_longer() -> None:
     assert later(graph, groups={"0-1": (0,)})[1:] == nothing
     assert later(graph, inside=np.zeros(len(graph.nodes), np.bool_))[1:] == nothing
     assert later(graph, {})[0].meetings == 0
-
-
-def test_sends_wait_for_no_more_ranks() -> None:
-    graph = meetings([(100, 110)], [0])
+    # sends wait for no more ranks
     for kind in ("send", "recv"):
         object.__setattr__(graph.transfers, "kind", (kind, kind))
         assert later(graph)[1:] == ([0], [0])
-
-
-def test_collectives_of_other_kinds_have_spreads_of_their_own() -> None:
-    graph = meetings([(100, 110), (300, 330)], [0, 1])
-    object.__setattr__(graph.transfers, "kind", ("all_reduce", "all_gather") * 2)
-    assert later(graph)[1] == [round(1_000 * math.sqrt(s2) * MORE) for s2 in (50, 450)]
+    # a run without collectives waits for nobody
+    graph = build_graph([rank(0, work=[item("gemm", 0, 10, step=0)], windows=[(0, 0, 10)])])
+    found, expected, high = later(graph, {}, {})
+    assert (found.meetings, expected, high) == (0, [], [])
 
 
 def test_of_a_group_of_all_ranks_replicas_are_what_arrives() -> None:
@@ -111,9 +112,3 @@ def test_of_a_group_of_all_ranks_replicas_are_what_arrives() -> None:
     )
     more = expected_maximum(8) - expected_maximum(4)
     assert expected == [round(1_000 * math.sqrt(1400 / 3) * more)]
-
-
-def test_a_run_without_collectives_waits_for_nobody() -> None:
-    graph = build_graph([rank(0, work=[item("gemm", 0, 10, step=0)], windows=[(0, 0, 10)])])
-    found, expected, high = later(graph, {}, {})
-    assert (found.meetings, expected, high) == (0, [], [])

@@ -6,20 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from helpers.replay_rows import DEVICE, Item, item, rank, rows
+from helpers.replay_rows import DEVICE, Item, item, kernel, launch, rank, rows
 
 from cclbench.replay.device import Device, clock_grain_ns, device_of, launch_pairs, previous_end
 from cclbench.replay.tables import GraphInput
 
 BESIDE = (0, 20)
-
-
-def launch(at: float, corr: int, name: str = "cudaLaunchKernel") -> Item:
-    return item(name, at, at, corr=corr)
-
-
-def kernel(start: float, end: float, corr: int = -1, **more: object) -> Item:
-    return item(str(more.pop("name", "gemm")), start, end, corr=corr, **{"lane": DEVICE, **more})
 
 
 def device(launches: Sequence[Item], *work: Item) -> Device:
@@ -50,9 +42,7 @@ def test_a_row_s_launch_is_the_first_of_its_number_and_no_later_than_the_row() -
         ((5.0, 5.1, 25.1), 5_100, 1_000),
     ],
 )
-def test_the_usual_latency_is_that_of_launches_on_an_idle_device(
-    late: Sequence[float], usual: int, doubt: int
-) -> None:
+def test_the_usual_latency_is_that_on_an_idle_device(late: Sequence[float], usual: int, doubt: int) -> None:
     """Kernels of 10 µs, each launched when the one before has ended; one more is launched 1 ns too early."""
     launches, work, at = [], [], 0.0
     for number, latency in enumerate(late):
@@ -69,12 +59,7 @@ def test_the_usual_latency_is_that_of_launches_on_an_idle_device(
 def test_a_device_is_idle_when_what_was_launched_before_has_ended_on_any_stream() -> None:
     """The second kernel is launched beside a long one of another stream, which ends first."""
     launches = [launch(0, 0), launch(10, 1), launch(300, 2), launch(400, 3)]
-    work = [
-        kernel(4, 200, 0, lane=BESIDE),
-        kernel(90, 100, 1),
-        kernel(306, 310, 2),
-        kernel(409, 420, 3),
-    ]
+    work = [kernel(4, 200, 0, lane=BESIDE), kernel(90, 100, 1), kernel(306, 310, 2), kernel(409, 420, 3)]
     assert set(device(launches, *work).latency.tolist()) == {6_000}
 
 
@@ -107,29 +92,27 @@ def gaps_of(*queues: Sequence[Item], beside: Sequence[Item] = ()) -> list[list[i
     return [[by_place[one["lane"], round(one["start"] * 1_000)] for one in own[1:]] for own in queues]
 
 
-def test_a_stream_s_gap_is_the_mean_of_those_up_to_10_us() -> None:
-    assert gaps_of(queue([1, 2, 3, 4, 10, 10.001])) == [[4_000] * 6]
-    assert gaps_of(queue([1, 2, 3, 4, 9.999, 50])) == [[4_000] * 6]
-    assert gaps_of(queue([0, 4])) == [[2_000] * 2]
-    assert gaps_of(queue([20, 40])) == [[0] * 2]
+@pytest.mark.parametrize(
+    ("gaps", "fitted"),
+    [
+        *(([1, 2, 3, 4, 10, 10.001], [4_000] * 6), ([1, 2, 3, 4, 9.999, 50], [4_000] * 6)),
+        *(([0, 4], [2_000] * 2), ([20, 40], [0] * 2)),
+        # rows that overlap keep by how much
+        ([3, -2, 5], [4_000, -2_000, 4_000]),
+    ],
+)
+def test_a_stream_s_gap_is_the_mean_of_those_up_to_10_us(gaps: list[float], fitted: list[int]) -> None:
+    assert gaps_of(queue(gaps)) == [fitted]
 
 
-def test_rows_that_overlap_on_their_own_stream_keep_by_how_much() -> None:
-    assert gaps_of(queue([3, -2, 5])) == [[4_000, -2_000, 4_000]]
-
-
-@pytest.mark.parametrize(("count", "gap"), [(5, 3_000), (4, 1_889)])
-def test_a_kernel_has_a_gap_of_its_own_where_five_of_it_show_it(count: int, gap: int) -> None:
-    """Five of 1 µs before one kernel, and `count` of 3 µs before another: else the mean of all."""
+@pytest.mark.parametrize(("count", "of_kernel", "of_stream"), [(5, 3_000, 4_000), (4, 1_889, 2_889)])
+def test_kernels_and_streams_have_gaps_that_five_show(count: int, of_kernel: int, of_stream: int) -> None:
+    """Five of 1 µs before one kernel, and `count` of 3 µs before another: else the mean of all.  Five of 2 µs
+    in one stream, `count` of 4 in another one later: else the mean of the device's."""
     names = "a" + "a" * 5 + "b" * count
-    assert gaps_of(queue([1] * 5 + [3] * count, names)) == [[1_000] * 5 + [gap] * count]
-
-
-@pytest.mark.parametrize(("count", "gap"), [(5, 4_000), (4, 2_889)])
-def test_a_stream_has_a_gap_of_its_own_where_five_of_it_show_it(count: int, gap: int) -> None:
-    """Five gaps of 2 µs in one stream, `count` of 4 in another one later: else the mean of the device's."""
+    assert gaps_of(queue([1] * 5 + [3] * count, names)) == [[1_000] * 5 + [of_kernel] * count]
     first, second = queue([2] * 5), queue([4] * count, lane=BESIDE, begin=1000)
-    assert gaps_of(first, second) == [[2_000] * 5, [gap] * count]
+    assert gaps_of(first, second) == [[2_000] * 5, [of_stream] * count]
 
 
 def test_a_stream_beside_another_one_s_row_leaves_other_gaps() -> None:
@@ -137,10 +120,7 @@ def test_a_stream_beside_another_one_s_row_leaves_other_gaps() -> None:
     own = queue([1] * 6 + [5] * 6, "a" * 7 + "bcdefg")
     long = kernel(own[6]["end"] - 1, own[-1]["end"] + 9, 7, lane=BESIDE)
     assert gaps_of(own, beside=[long]) == [[1_000] * 6 + [5_000] * 6]
-
-
-def test_what_may_have_waited_for_another_stream_tells_nothing_of_its_own() -> None:
-    """The last kernel begins 9 µs behind its stream's, and 2 behind another stream's."""
+    # the last kernel begins 9 µs behind its stream's, and 2 behind another stream's
     own = queue([1, 1, 9])
     assert gaps_of(own) == [[3_667] * 3]
     other = kernel(own[2]["start"], own[3]["start"] - 2, 7, lane=BESIDE)
@@ -163,15 +143,11 @@ def test_what_is_launched_too_late_tells_nothing_of_the_stream(late: float, gaps
 @pytest.mark.parametrize(
     ("gaps", "doubt"),
     [
-        ([2, 2, 2, 2, 2.5], 280),
-        ([2, 2, 2, 2, 2.1], 170),
-        ([1, 1, 1, 1, 9], 1_000),
+        *(([2, 2, 2, 2, 2.5], 280), ([2, 2, 2, 2, 2.1], 170), ([1, 1, 1, 1, 9], 1_000)),
         ([2, 2, 2, 2, 2.5, 90], 280),
     ],
 )
-def test_the_doubt_is_the_larger_spread_of_latencies_and_gaps_up_to_1_us(
-    gaps: Sequence[float], doubt: int
-) -> None:
+def test_the_doubt_is_the_larger_spread_up_to_1_us(gaps: Sequence[float], doubt: int) -> None:
     """Latencies are off by 0, 0, 0.1 and 0.2; gaps of 2.1 in the mean by 0.1, four times, and 0.4."""
     idle = [(0, 5.0), (1000, 5.1), (2000, 5.3)]
     alone = [kernel(at + late, at + late + 1, number) for number, (at, late) in enumerate(idle)]
@@ -196,9 +172,7 @@ def test_a_launch_of_several_rows_belongs_to_the_first_of_them() -> None:
 
 
 @pytest.mark.parametrize(("launched", "each"), [(2, True), (1, False)])
-def test_where_fewer_than_half_of_the_rows_have_a_launch_whole_programs_are_launched(
-    launched: int, each: bool
-) -> None:
+def test_rows_of_which_few_have_a_launch_are_whole_programs(launched: int, each: bool) -> None:
     """Of four rows; those of graphs do not count."""
     launches = [launch(0, 0), launch(1, 1), launch(2, 2, "cudaGraphLaunch")]
     alone = [kernel(10 * i, 10 * i + 5, i - 1 if i <= launched else -1) for i in range(1, 5)]
@@ -223,9 +197,7 @@ def test_a_program_that_queued_has_the_least_latency_seen_and_others_their_own()
     # where the first has ended when the second is launched, that has not queued
     assert programs(130, 207, first=78).latency[2] == 30_000
     assert programs(130, 207, first=78.001).latency[2] == 7_000
-
-
-def test_a_program_s_latency_is_at_most_the_usual_one_of_launches() -> None:
+    # a program's latency is at most the usual one of launches
     launches = [launch(0, 0), launch(100, 1), launch(200, 2), launch(205, 3, "cudaGraphLaunch")]
     alone = [kernel(at + 4, at + 90, i) for i, at in enumerate((0, 100, 200))]
     found = device(launches, *alone, kernel(300, 310, 3), kernel(312, 320, 3))
@@ -241,15 +213,11 @@ def test_what_ended_last_before_a_row() -> None:
 @pytest.mark.parametrize(
     ("times", "exact"),
     [
-        ([(0.5, 2.5), (7.5, 9.5)], 1_000),
-        ([(0.5, 2.5), (7.5, 9.501)], 1),
-        ([(0.5, 2.5), (7.499, 9.5)], 1),
-        ([(0, 2.999), (7, 9)], 1),
+        *(([(0.5, 2.5), (7.5, 9.5)], 1_000), ([(0.5, 2.5), (7.5, 9.501)], 1)),
+        *(([(0.5, 2.5), (7.499, 9.5)], 1), ([(0, 2.999), (7, 9)], 1)),
     ],
 )
-def test_times_of_whole_us_from_the_first_are_exact_to_1_us(
-    times: list[tuple[float, float]], exact: int
-) -> None:
+def test_times_of_whole_us_are_exact_to_1_us(times: list[tuple[float, float]], exact: int) -> None:
     assert clock_grain_ns(rows([kernel(*one) for one in times])) == exact
 
 
@@ -258,11 +226,8 @@ def pair(
 ) -> tuple[Item, Item, Item]:
     """A transfer, and the core's rows that issue and await it."""
     name = f"copy-start.{number}"
-    return (
-        item(name, begin, end, lane=lane, copy=True),
-        item(name, begin, begin + 0.5, lane=DEVICE),
-        item(f"copy-done.{number}", end - wait, end, lane=DEVICE),
-    )
+    moved, issue = item(name, begin, end, lane=lane, copy=True), item(name, begin, begin + 0.5, lane=DEVICE)
+    return moved, issue, item(f"copy-done.{number}", end - wait, end, lane=DEVICE)
 
 
 def found_pairs(
@@ -279,8 +244,7 @@ def test_transfers_are_issued_where_they_begin_and_awaited_where_they_end() -> N
     first, second = pair(1, 10, 50, wait=5), pair(2, 12, 40, wait=3)
     own, found = found_pairs(first, second, work=[kernel(0, 10), kernel(20, 30)])
     assert sorted(zip(*found, strict=True)) == [
-        (10_000, 10_000, 50_000, 5_000),
-        (12_000, 12_000, 40_000, 3_000),
+        *((10_000, 10_000, 50_000, 5_000), (12_000, 12_000, 40_000, 3_000))
     ]
     beside = [kernel(0, 10), kernel(20, 30), kernel(3, 50, lane=(0, 30))]
     assert found_pairs(first, second, work=beside)[1] == found
@@ -289,21 +253,11 @@ def test_transfers_are_issued_where_they_begin_and_awaited_where_they_end() -> N
     assert len({*lanes.tolist()} - {*both.rows.lane[both.issue].tolist()}) == 2
     assert {both.rows.lanes[lane] for lane in lanes.tolist()} == {BESIDE}
     assert len(both.rows) == len(own.work) + 4
-
-
-def test_a_transfer_in_the_lane_of_its_issue_is_none() -> None:
+    # the only row of the core that ends with the second one is the one that began it
     assert found_pairs(pair(1, 10, 50, lane=DEVICE))[1] == [[], [], [], []]
-
-
-def test_what_issues_a_transfer_does_not_await_it() -> None:
-    """The only row of the core that ends with it is the one that began it."""
     moved, issue, _ = pair(1, 10, 10.5)
-    own = rank(0, work=[moved], marks=[issue])
-    assert not len(launch_pairs(own).transfer)
-
-
-def test_a_wait_s_time_is_no_gap_of_its_lane() -> None:
-    """It is over at 50, 38 behind the kernel before it, of which it has waited for 5."""
+    assert not len(launch_pairs(rank(0, work=[moved], marks=[issue])).transfer)
+    # it is over at 50, 38 behind the kernel before it, of which it has waited for 5
     own, _ = found_pairs(pair(1, 10, 50, wait=5), work=[kernel(0, 10), kernel(11, 12)])
     found = device_of(own)
     wait = int(found.pairs.wait[0])

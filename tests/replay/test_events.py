@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.replay_rows import end_of, item, rank, replayed, syncs
+from helpers.replay_rows import Item, alone, end_of, item, launch, replayed, scaled, syncs
 
 import cclbench
 from cclbench.replay import nodes as n
@@ -17,24 +16,10 @@ from cclbench.replay.events import stated_waits
 from cclbench.replay.graph import Graph
 from cclbench.replay.result import replay_scenarios
 from cclbench.replay.simulate import simulate_nodes
-from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, GraphInput, StatedSyncs
+from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT
 
 ONE, TWO, THREE = (0, 7), (0, 20), (0, 24)
-
-
-def launch(at: float, corr: int) -> dict[str, object]:
-    return item("cudaLaunchKernel", at, at + 2, corr=corr)
-
-
-def two_streams(stated: StatedSyncs | None) -> GraphInput:
-    """A kernel of 100 on one stream; on the other one of 10, launched at 200 and in nobody's way."""
-    return rank(
-        0,
-        launches=[launch(0, 1), launch(200, 2)],
-        work=[item("gemm", 5, 105, corr=1, lane=ONE), item("norm", 205, 215, corr=2, lane=TWO)],
-        windows=[(0, 5, 215)],
-        stated=stated,
-    )
+Stated = tuple[int, float, int, int, int, float | None]
 
 
 def ends(graph: Graph) -> tuple[float, float]:
@@ -42,84 +27,53 @@ def ends(graph: Graph) -> tuple[float, float]:
     nodes = graph.nodes
     kernels = nodes.kind == n.COMPUTE
     last = int(np.flatnonzero(kernels)[np.argmax(nodes.start[kernels])])
-    slow = replace(nodes, dur=np.where(kernels, nodes.dur * 3, nodes.dur))
-    found = (simulate_nodes(of, graph.cut).end[last] / 1000 for of in (nodes, slow))
-    return next(found), next(found)
+    unchanged = simulate_nodes(nodes, graph.cut)
+    return unchanged.end[last] / 1000, scaled(graph, n.COMPUTE, 3).end[last] / 1000
+
+
+def waiting(launches: list[float], work: list[tuple[float, float, tuple[int, int]]], *told: Stated) -> Graph:
+    """Kernels of streams, launched then, with what is stated of their waits."""
+    rows = [item("gemm", begin, end, i, lane) for i, (begin, end, lane) in enumerate(work)]
+    made = [launch(at, i) for i, at in enumerate(launches)]
+    return replayed(alone(*rows, launches=made, begin=5, stated=syncs(*told) if told else None))[0]
 
 
 @pytest.mark.parametrize(
-    ("stated", "end"),
+    ("told", "end"),
     [
         # nothing stated, nothing seen: the second starts with its launch at 205 and takes 30
-        (None, 235),
+        ((), 235),
         # the first ends at 305 now, and the second waits for it
-        (syncs((STREAM_WAIT, 150, 20, 90, 7, 140)), 335),
+        (((STREAM_WAIT, 150, 20, 90, 7, 140),), 335),
         # recorded before the first kernel was launched: nothing to wait for
-        (syncs((STREAM_WAIT, 150, 20, 90, 7, -1)), 235),
+        (((STREAM_WAIT, 150, 20, 90, 7, -1),), 235),
         # told to wait only after its last kernel was launched
-        (syncs((STREAM_WAIT, 250, 20, 90, 7, 140)), 235),
+        (((STREAM_WAIT, 250, 20, 90, 7, 140),), 235),
         # of a stream that is none of this device's
-        (syncs((STREAM_WAIT, 150, 20, 90, 99, 140)), 235),
+        (((STREAM_WAIT, 150, 20, 90, 99, 140),), 235),
     ],
 )
-def test_a_stated_wait_holds_whether_or_not_it_shows(stated: StatedSyncs | None, end: float) -> None:
-    graph, _ = replayed(two_streams(stated))
-    assert ends(graph) == (215, end)
+def test_a_stated_wait_holds_whether_or_not_it_shows(told: tuple[Stated, ...], end: float) -> None:
+    """A kernel of 100 on one stream; on the other one of 10, launched at 200 and in nobody's way."""
+    assert ends(waiting([0, 200], [(5, 105, ONE), (205, 215, TWO)], *told)) == (215, end)
 
 
 def test_an_event_marks_what_its_stream_was_told_to_wait_for() -> None:
     """Stream 20 has had no kernel, but waits for 7, when 24 is told to wait for it."""
-    one = rank(
-        0,
-        launches=[launch(0, 1), launch(200, 2), launch(190, 3)],
-        work=[
-            item("gemm", 5, 105, corr=1, lane=ONE),
-            item("norm", 205, 215, corr=2, lane=THREE),
-            item("norm", 195, 196, corr=3, lane=TWO),
-        ],
-        windows=[(0, 5, 215)],
-        stated=syncs((STREAM_WAIT, 150, 20, 90, 7, 140), (STREAM_WAIT, 160, 24, 91, 20, 155)),
-    )
-    graph, _ = replayed(one)
+    told = (STREAM_WAIT, 150, 20, 90, 7, 140), (STREAM_WAIT, 160, 24, 91, 20, 155)
+    graph = waiting([0, 200, 190], [(5, 105, ONE), (205, 215, THREE), (195, 196, TWO)], *told)
     assert ends(graph) == (215, 335)
     assert graph.traced["waits of a stream for an event"] == 2
-
-
-def test_the_usual_lag_is_behind_what_ended_last() -> None:
-    """A kernel waits for two, which ended 2 and 27 before it: only the later one shows what a wait takes.
-
-    Three times as long, the other of the two ends last, at 5 + 225 = 230: 2 behind it the kernel takes 30.
-    """
-    one = rank(
-        0,
-        launches=[launch(0, 1), launch(90, 2), launch(92, 3)],
-        work=[
-            item("gemm", 5, 80, corr=1, lane=TWO),
-            item("gemm", 95, 105, corr=2, lane=ONE),
-            item("norm", 107, 117, corr=3, lane=THREE),
-        ],
-        windows=[(0, 5, 117)],
-        stated=syncs((STREAM_WAIT, 91, 24, 90, 20, 91), (STREAM_WAIT, 91.5, 24, 91, 7, 91.5)),
-    )
-    graph, _ = replayed(one)
+    # A kernel waits for two, which ended 2 and 27 before it: only the later one shows what a wait takes.
+    # Three times as long, the other of the two ends last, at 5 + 225 = 230: 2 behind it the kernel takes 30
+    told = (STREAM_WAIT, 91, 24, 90, 20, 91), (STREAM_WAIT, 91.5, 24, 91, 7, 91.5)
+    graph = waiting([0, 90, 92], [(5, 80, TWO), (95, 105, ONE), (107, 117, THREE)], *told)
     assert ends(graph) == (117, 262)
     assert graph.traced["waits of a stream for an event"] == 2
-
-
-def test_an_event_that_was_recorded_nobody_knows_where_is_inferred_where_it_shows() -> None:
-    held = rank(
-        0,
-        launches=[launch(0, 1), launch(3, 2), launch(110, 3)],
-        work=[
-            item("gemm", 5, 105, corr=1, lane=ONE),
-            item("norm", 106, 116, corr=2, lane=TWO),
-            item("norm", 117, 120, corr=3, lane=THREE),
-        ],
-        windows=[(0, 5, 120)],
-        stated=syncs((STREAM_WAIT, 2.5, 20, 90, -1, None), (STREAM_WAIT, 108, 24, 91, 20, 107)),
-    )
-    graph, times = replayed(held)
-    assert end_of(graph, times, 0) == 120
+    # an event that was recorded nobody knows where is inferred where it shows
+    told = (STREAM_WAIT, 2.5, 20, 90, -1, None), (STREAM_WAIT, 108, 24, 91, 20, 107)
+    graph = waiting([0, 3, 110], [(5, 105, ONE), (106, 116, TWO), (117, 120, THREE)], *told)
+    assert end_of(graph, simulate_nodes(graph.nodes, graph.cut), 0) == 120
     assert graph.inferred["waits of a stream for an event whose record is not in the trace"] == 1
     assert graph.traced["waits of a stream for an event"] == 1
 
@@ -130,27 +84,21 @@ def test_an_event_that_was_recorded_nobody_knows_where_is_inferred_where_it_show
         # the device's last kernel ends at 305, the call returns 5 later; launch, 5, then 9
         (CONTEXT_SYNC, 110, -1, None, 324),
         # stream 20's ends at 67, the call returns 1 later
-        (STREAM_SYNC, 28, -1, None, 82),
-        (EVENT_SYNC, 28, 20, 3, 82),
+        *((STREAM_SYNC, 28, -1, None, 82), (EVENT_SYNC, 28, 20, 3, 82)),
     ],
 )
 def test_a_synchronise_call_waits_for_what_is_stated(
     what: int, returns: float, of: int, recorded: float | None, end: float
 ) -> None:
     """Kernels of 100 on stream 7, of 20 on stream 20; behind the call one of 3 is launched on stream 24."""
-    one = rank(
-        0,
-        launches=[launch(0, 1), launch(2, 2), launch(returns, 3)],
-        syncs=[item("cudaSynchronize", 6, returns, corr=80)],
-        work=[
-            item("gemm", 5, 105, corr=1, lane=ONE),
-            item("gemm", 7, 27, corr=2, lane=TWO),
-            item("norm", returns + 5, returns + 8, corr=3, lane=THREE),
-        ],
-        windows=[(0, 5, 118)],
-        stated=syncs((what, 6, 20 if what == STREAM_SYNC else -1, 80, of, recorded)),
-    )
-    graph, _ = replayed(one)
+    work = [
+        *(item("a", 5, 105, 1, ONE), item("b", 7, 27, 2, TWO)),
+        item("c", returns + 5, returns + 8, 3, THREE),
+    ]
+    call: Item = item("cudaSynchronize", 6, returns, 80)
+    stated = syncs((what, 6, 20 if what == STREAM_SYNC else -1, 80, of, recorded))
+    launches = [launch(0, 1), launch(2, 2), launch(returns, 3)]
+    graph, _ = replayed(alone(*work, launches=launches, syncs=[call], stated=stated))
     assert ends(graph) == (returns + 8, end)
     assert graph.traced == {"synchronise calls": 1}
 
@@ -168,21 +116,13 @@ def test_the_fixture_with_traced_events(test_data: Path, evidence_store: Path) -
     assert found.notes == ("traced: 1 synchronise calls", "traced: 1 waits of a stream for an event")
 
 
-def awaited(*told: tuple[int, float, int, int, int, float | None]) -> dict[float, float]:
+def awaited(*told: Stated) -> dict[float, float]:
     """What a call with the number 80 waits for: begins of rows, by their streams.
 
     Stream 7 has rows at 30 and 40, launched at 10 and 20; stream 20 one at 50, launched at 20.
     """
-    one = rank(
-        0,
-        launches=[launch(10, 1), launch(20, 2), launch(20, 3)],
-        work=[
-            item("a", 30, 31, corr=1, lane=ONE),
-            item("b", 40, 41, corr=2, lane=ONE),
-            item("c", 50, 51, corr=3, lane=TWO),
-        ],
-    )
-    device = device_of(one)
+    work = [item("a", 30, 31, 1, ONE), item("b", 40, 41, 2, ONE), item("c", 50, 51, 3, TWO)]
+    device = device_of(alone(*work, launches=[launch(10, 1), launch(20, 2), launch(20, 3)]))
     found = stated_waits(syncs(*told), device).of_call[80]
     rows = device.rows
     return {rows.lanes[lane][1]: rows.start[row] / 1_000 for lane, row in found.items()}
@@ -191,9 +131,7 @@ def awaited(*told: tuple[int, float, int, int, int, float | None]) -> dict[float
 @pytest.mark.parametrize(
     ("time", "found"), [(10, {}), (10.001, {7: 30}), (20, {7: 30}), (20.001, {7: 40}), (99, {7: 40})]
 )
-def test_a_stream_s_call_waits_for_what_was_launched_before_it(
-    time: float, found: dict[float, float]
-) -> None:
+def test_a_stream_s_call_waits_for_earlier_launches(time: float, found: dict[float, float]) -> None:
     assert awaited((STREAM_SYNC, time, 7, 80, -1, None)) == found
     assert awaited((EVENT_SYNC, 99, -1, 80, 7, time)) == found
 
@@ -202,6 +140,10 @@ def test_a_call_for_the_device_waits_for_all_streams() -> None:
     assert awaited((CONTEXT_SYNC, 99, -1, 80, -1, None)) == {7: 40, 20: 50}
     assert awaited((CONTEXT_SYNC, 15, -1, 80, -1, None)) == {7: 30}
     assert awaited((STREAM_SYNC, 99, 33, 80, -1, None)) == {}
+    # of two waits for a stream the later row is awaited
+    for first, second in ((12, 99), (99, 12)):
+        waits = [(STREAM_WAIT, 30, 20, 90, 7, first), (STREAM_WAIT, 31, 20, 91, 7, second)]
+        assert awaited(*waits, (STREAM_SYNC, 40, 20, 80, -1, None)) == {20: 50, 7: 40}
 
 
 @pytest.mark.parametrize(
@@ -210,24 +152,17 @@ def test_a_call_for_the_device_waits_for_all_streams() -> None:
         # told to wait before its row was launched: that row is over later
         (15, 25, {20: 50}),
         # in the same instant as, and after that row was launched
-        (20, 25, {20: 50, 7: 30}),
-        (22, 25, {20: 50, 7: 30}),
-        (22, 22, {20: 50, 7: 30}),
-        (22, 21, {20: 50}),
+        *(
+            (20, 25, {20: 50, 7: 30}),
+            (22, 25, {20: 50, 7: 30}),
+            (22, 22, {20: 50, 7: 30}),
+            (22, 21, {20: 50}),
+        ),
         # with nothing launched what it was told is all
         (15, 18, {7: 30}),
     ],
 )
-def test_a_stream_is_over_when_what_it_was_told_to_wait_for_is(
-    told: float, asked: float, found: dict[float, float]
-) -> None:
+def test_a_stream_is_over_when_its_waits_are(told: float, asked: float, found: dict[float, float]) -> None:
     """Stream 20 is told to wait for what 7 had been given at 12."""
-    wait = (STREAM_WAIT, told, 20, 90, 7, 12)
-    call = (STREAM_SYNC, asked, 20, 80, -1, None)
-    assert awaited(*sorted([wait, call], key=lambda one: (one[1], one[0]))) == found
-
-
-def test_of_two_waits_for_a_stream_the_later_row_is_awaited() -> None:
-    for first, second in ((12, 99), (99, 12)):
-        waits = [(STREAM_WAIT, 30, 20, 90, 7, first), (STREAM_WAIT, 31, 20, 91, 7, second)]
-        assert awaited(*waits, (STREAM_SYNC, 40, 20, 80, -1, None)) == {20: 50, 7: 40}
+    both = (STREAM_WAIT, told, 20, 90, 7, 12), (STREAM_SYNC, asked, 20, 80, -1, None)
+    assert awaited(*sorted(both, key=lambda one: (one[1], one[0]))) == found

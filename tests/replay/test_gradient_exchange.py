@@ -62,7 +62,6 @@ def asked(made: list[dict[str, Any]], *, fsdp: bool = False, **plan: int) -> Cha
 
 def placed(one: ChangeSubject) -> tuple[PlacedTransfer, ...]:
     made = replicas(one, None)
-    assert isinstance(made, LayoutEffect)
     return made.added[0].placed
 
 
@@ -131,13 +130,10 @@ def test_parameters_that_the_optimizer_updates_come_before_the_cards() -> None:
 
 def test_without_phases_the_exchange_lies_between_hidden_and_exposed() -> None:
     made = replicas(asked([]), None)
-    assert isinstance(made, LayoutEffect)
     (added,) = made.added
     high = price("all_reduce", (0, 1, 2, 3), 3 * MIB).high
     assert (added.placed, added.time) == ((), TimeBounds(0.0, None, high))
-
-
-def test_of_several_micro_batches_the_last_exchanges_gradients() -> None:
+    # of several micro batches the last exchanges gradients
     one = asked(events(), microbatches=2)
     assert [t.nbytes for t in placed(one)] == [2 * MIB]
 
@@ -147,16 +143,11 @@ def test_units_are_gathered_one_ahead_and_scattered_when_ready() -> None:
     even = ("[[393216]]", "[[393216]]")
     one = asked(events(even), fsdp=True)
     assert [(t.kind, t.nbytes / MIB, named(one, t.after), named(one, t.before)) for t in placed(one)] == [
-        ("all_gather", 1.5, "host", "f0"),
-        ("all_gather", 1.5, "f0", "f1"),
-        ("all_gather", 1.5, "f1", "b1"),
-        ("all_gather", 1.5, "b1", "b0"),
-        ("reduce_scatter", 1.5, "b1", "adam"),
-        ("reduce_scatter", 1.5, "b0", "adam"),
+        *(("all_gather", 1.5, "host", "f0"), ("all_gather", 1.5, "f0", "f1")),
+        *(("all_gather", 1.5, "f1", "b1"), ("all_gather", 1.5, "b1", "b0")),
+        *(("reduce_scatter", 1.5, "b1", "adam"), ("reduce_scatter", 1.5, "b0", "adam")),
     ]
     made = replicas(one, None)
-    assert isinstance(made, LayoutEffect)
-    assert made.scale is not None
     adam = one.graph.names.index("adam")
     assert made.scale.expected[one.graph.nodes.name == adam].tolist() == [0.25]
 
@@ -166,14 +157,11 @@ def test_a_job_that_does_not_train_exchanges_nothing() -> None:
     training = one.run.card
     one.run.card = replace(training, workload=replace(training.workload, phase="inference"))
     made = replicas(one, None)
-    assert isinstance(made, LayoutEffect)
     assert made.added == ()
     one.run.card = None  # type: ignore[misc]
     with pytest.raises(InputError, match="whether the job trains"):
         replicas(one, None)
-
-
-def test_a_strategy_needs_replicas_of_one() -> None:
+    # a strategy needs replicas of one
     assert isinstance(strategy(asked(events()), 1), LayoutEffect)
     single = subject(one_step(), old=degrees(dp=2), settings={"parallelism.dp": 4})
     assert isinstance(strategy(single, 1), str)

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.replay_rows import item, rank
+from helpers.replay_rows import item, launch, rank
 from helpers.replay_subjects import subject
 
 from cclbench.card.model import Hardware
 from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import Prediction, price_collective
+from cclbench.hardware.collectives import price_collective
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
-from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.graph import build_graph
 from cclbench.replay.modelled import modelled_group, modelled_s
 from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
@@ -24,26 +24,15 @@ from cclbench.replay.tables import GraphInput
 
 def ranks(*arrivals: float) -> list[GraphInput]:
     """A kernel up to its arrival on each, an all-reduce of 20 µs; on the first rank one alone before."""
-    done = max(arrivals) + 20
-    made = []
+    done, made = max(arrivals) + 20, []
     for r, at in enumerate(arrivals):
-        launches = [item("cudaLaunchKernel", 0, 1, corr=1)]
         alone = [item("x", 2, 4, lane=(0, 9), call=0)] if r == 0 else []
         work = [
-            item(f"k{r}", 5, at, corr=1, category="gemm"),
+            item(f"k{r}", 5, at, 1, category="gemm"),
             item("nccl", at, done, call=len(alone), lane=(0, 7)),
         ]
-        instances = [3, 5] if r == 0 else [5]
-        made.append(
-            rank(
-                r,
-                launches=launches,
-                work=[*work, *alone],
-                instances=instances,
-                size=len(arrivals),
-                windows=[(0, 0, done)],
-            )
-        )
+        more = {"instances": [3, 5] if r == 0 else [5], "size": len(arrivals), "windows": [(0, 0, done)]}
+        made.append(rank(r, launches=[launch(0, 1)], work=[*work, *alone], **more))
     object.__setattr__(made[0].calls, "complete", np.array([False, True]))
     return made
 
@@ -72,11 +61,8 @@ def test_a_meeting_is_when_the_last_rank_arrives() -> None:
     graph = build_graph(ranks(60, 100, 80))
     nodes = graph.nodes
     meet = np.flatnonzero(nodes.kind == n.RENDEZVOUS)
-    assert (nodes.start[meet].tolist(), nodes.end[meet].tolist(), nodes.rank[meet].tolist()) == (
-        [100_000],
-        [100_000],
-        [-1],
-    )
+    columns = (nodes.start, nodes.end, nodes.rank)
+    assert [column[meet].tolist() for column in columns] == [[100_000], [100_000], [-1]]
     together = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.start >= 50_000))
     assert nodes.start[together].tolist() == [100_000] * 3
     assert nodes.dur[together].tolist() == [20_000] * 3
@@ -98,14 +84,15 @@ def test_a_meeting_of_which_a_rank_is_not_replayed_is_none() -> None:
     graph = build_graph(ranks(60, 100, 80)[1:])
     assert not graph.transfers.known.any()
     assert not (graph.nodes.kind == n.RENDEZVOUS).any()
-
-
-def test_sends_and_receives_meet_in_pairs() -> None:
+    # sends and receives meet in pairs
     made = ranks(60, 100)
     object.__setattr__(made[0].calls, "kind", ("all_reduce", "send"))
     object.__setattr__(made[1].calls, "kind", ("recv",))
     object.__setattr__(made[1].calls, "size", np.array([8]))
     assert build_graph(made).transfers.size.tolist() == [2, 2, 2]
+    # a graph of no ranks
+    empty = build_graph([])
+    assert (len(empty.nodes), empty.names, empty.windowed) == (0, (), ())
 
 
 def test_further_waits() -> None:
@@ -130,22 +117,14 @@ def test_a_graph_in_no_doubt_is_the_same_without_it() -> None:
     assert replace(graph, assumed=graph.wait_edges()[:2]).has_doubt
 
 
-def empty() -> Graph:
-    return build_graph([])
-
-
-def test_a_graph_of_no_ranks() -> None:
-    assert (len(empty().nodes), empty().names, empty().windowed) == (0, (), ())
-
-
 def test_modelled_times_are_the_formula_s_of_the_named_machine() -> None:
-    one = subject(empty(), machine=Machine(Hardware(system="dgx-h100")))
+    empty = build_graph([])
+    one = subject(empty, machine=Machine(Hardware(system="dgx-h100")))
     known = price_collective("send_recv", [1 << 20], (0, 1), catalog.system("dgx-h100"))
-    assert isinstance(known, Prediction)
     for kind in ("send", "recv", "send_recv"):
         assert modelled_s(one, "it", kind, (0, 1), [1 << 20]).tolist() == known.formula_s.tolist()
     assert modelled_group(one, "it", (0, 1)).ranks == 2
     with pytest.raises(InputError, match="dgx-h100: it: "):
         modelled_s(one, "it", "broadcast", (0, 1), [1], algorithm="halving_doubling")
     with pytest.raises(InputError, match="it: needs a named machine; give --system ID"):
-        modelled_s(subject(empty()), "it", "all_reduce", (0, 1), [1])
+        modelled_s(subject(empty), "it", "all_reduce", (0, 1), [1])

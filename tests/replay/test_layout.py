@@ -38,19 +38,12 @@ def run(world: int, *groups: tuple[str, Sequence[int]], of_card: object = None) 
 
 def test_strides_are_products_of_the_degrees_inside() -> None:
     assert (CUBE.world_size, CUBE.model_size, CUBE.batch_groups) == (24, 8, 3)
-    assert {name: CUBE.group_stride(name) for name in CUBE.degrees} == {
-        "tp": 1,
-        "cp": 2,
-        "ep": 2,
-        "dp": 2,
-        "pp": 6,
-    }
+    strides = {name: CUBE.group_stride(name) for name in CUBE.degrees}
+    assert strides == {"tp": 1, "cp": 2, "ep": 2, "dp": 2, "pp": 6}
     assert [CUBE.place_along(13, name) for name in ("tp", "dp", "pp")] == [1, 0, 2]
     assert str(CUBE) == "tp 2 x dp 3 x pp 4"
     assert str(degrees()) == "one rank"
-
-
-def test_experts_spread_over_replicas_are_part_of_them() -> None:
+    # experts spread over replicas are part of them
     assert (NESTED.world_size, NESTED.model_size, NESTED.batch_groups) == (8, 2, 4)
     assert (NESTED.group_stride("ep"), NESTED.group_stride("dp"), NESTED.group_stride("pp")) == (2, 2, 8)
     assert degrees(ep=2, dp=4).batch_groups == 8
@@ -60,19 +53,16 @@ def test_degrees_come_from_the_groups_that_traces_describe() -> None:
     """Of several groups of a dimension the largest; data parallelism is what is left of the world."""
     found = layout_of(run(16, ("mesh_tp", [0, 1]), ("mesh_tp", [0, 1, 2, 3]), ("mesh_pp", [0, 8])))
     assert found == degrees(tp=4, pp=2, dp=2)
-
-
-def test_the_order_of_dimensions_is_that_of_their_strides() -> None:
-    """Stages are neighbours here; what no trace shows stands where it usually does."""
+    # stages are neighbours here; what no trace shows stands where it usually does
     found = layout_of(run(8, ("mesh_pp", [0, 1]), ("mesh_tp", [0, 2])))
     assert [*found.degrees] == ["pp", "tp", "cp", "ep", "dp"]
     assert (found.group_stride("pp"), found.group_stride("tp"), found.group_stride("dp")) == (1, 2, 4)
-
-
-def test_a_group_of_two_descriptions_tells_no_dimension() -> None:
+    # a group of two descriptions tells no dimension
     traced = run(4, ("mesh_tp", [0, 1]))
     table = pa.table({"descriptions": [["mesh_tp"], ["mesh_tp", "mesh_dp"]], "ranks": [[0, 1], [0, 1, 2, 3]]})
     assert layout_of(SimpleNamespace(**{**vars(traced), "groups": lambda: table})).degrees["tp"] == 2
+    # a world that nobody states is that of the traced ranks
+    assert layout_of(run(0, ("mesh_tp", [0, 1]))).world_size == 2
 
 
 @pytest.mark.parametrize(
@@ -88,8 +78,14 @@ def test_degrees_come_from_the_card(parallelism: dict[str, int], found: Layout) 
     assert layout_of(run(8, of_card=card(**parallelism))) == found
 
 
-def test_experts_are_spread_over_replicas_that_divide_among_them() -> None:
-    """Of six replicas experts over four ranks are no part: 6 x 4 ranks are not the six of the job."""
+def test_degrees_that_do_not_make_the_job_are_refused() -> None:
+    with pytest.raises(InputError, match="3 ranks of each replica do not make the 8 ranks"):
+        layout_of(run(8, ("mesh_tp", [0, 1, 2])))
+    with pytest.raises(InputError, match="dp 2 x 2 ranks of each replica do not make the 8 ranks"):
+        layout_of(run(8, of_card=card(dp_replicate=2, tp=2)))
+    with pytest.raises(InputError, match="are unknown"):
+        layout_of(run(8))
+    # of six replicas experts over four ranks are no part: 6 x 4 ranks are not the six of the job
     with pytest.raises(
         InputError, match=r"dp 6 x 4 ranks of each replica do not make the 6 ranks of the job"
     ):
@@ -98,19 +94,6 @@ def test_experts_are_spread_over_replicas_that_divide_among_them() -> None:
     assert not layout_of(run(8, ("mesh_ep", [0, 1]), ("mesh_dp", range(0, 8, 2)))).nested
     # Replicas that no group shows are one: 2 x 2 ranks are the job of 4.
     assert layout_of(run(4, ("mesh_tp", [0, 1]), ("mesh_ep", [0, 2]))) == degrees(tp=2, ep=2)
-
-
-def test_degrees_that_do_not_make_the_job_are_refused() -> None:
-    with pytest.raises(InputError, match="3 ranks of each replica do not make the 8 ranks"):
-        layout_of(run(8, ("mesh_tp", [0, 1, 2])))
-    with pytest.raises(InputError, match="dp 2 x 2 ranks of each replica do not make the 8 ranks"):
-        layout_of(run(8, of_card=card(dp_replicate=2, tp=2)))
-    with pytest.raises(InputError, match="are unknown"):
-        layout_of(run(8))
-
-
-def test_a_world_that_nobody_states_is_that_of_the_traced_ranks() -> None:
-    assert layout_of(run(0, ("mesh_tp", [0, 1]))).world_size == 2
 
 
 @pytest.mark.parametrize(
@@ -133,10 +116,23 @@ def test_the_new_layout_is_what_settings_ask_for(settings: dict[str, Any], new: 
     assert found.sample_share == 1
 
 
-def test_a_fixed_global_batch_is_shared_by_all_replicas() -> None:
+def test_what_new_layouts_are_allowed() -> None:
     found = asked_relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 1})
     assert (found.fixed_batch, found.sample_share) == (True, 0.25)
     assert asked_relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 0}).sample_share == 1
+    # the largest layout and the first spare are allowed
+    assert asked_relayout(degrees(dp=2), {"parallelism.dp": MOST_RANKS}).new.world_size == MOST_RANKS
+    assert asked_relayout(degrees(tp=4, dp=2), {"ranks.replace": ((7, 8),)}).places == {7: 8}
+    # experts over replicas stay a part of them
+    with pytest.raises(UsageError, match="experts over 3 ranks do not divide dp 4"):
+        asked_relayout(NESTED, {"parallelism.ep": 3})
+    assert asked_relayout(NESTED, {"parallelism.ep": 4}).new.degrees["ep"] == 4
+    with pytest.raises(InputError, match="spread over replicas, so no replica can continue"):
+        asked_relayout(NESTED, {"ranks.remove": (0,)})
+    # the last replica is not taken out
+    with pytest.raises(InputError, match=r"no replica of the model is left \(tp 2 x dp 2\)"):
+        asked_relayout(degrees(tp=2, dp=2), {"ranks.remove": (0, 2)})
+    assert asked_relayout(degrees(tp=2, dp=3), {"ranks.remove": (0, 2)}).removed == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(
@@ -149,30 +145,12 @@ def test_a_fixed_global_batch_is_shared_by_all_replicas() -> None:
         ({"ranks.remove": (0,), "parallelism.tp": 2}, "from the traced layout only"),
         ({"ranks.remove": (0,), "ranks.replace": ((1, 9),)}, "no rank 1 to replace"),
         ({"ranks": 10}, r"10 ranks are not a multiple of the 4 of a replica \(tp 4 x dp 2\)"),
+        ({"ranks": 64, "parallelism.dp": 8}, "both set the number of replicas"),
     ],
 )
 def test_what_makes_no_layout_says_why(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         asked_relayout(degrees(tp=4, dp=2), settings)
-
-
-def test_the_largest_layout_and_the_first_spare_are_allowed() -> None:
-    assert asked_relayout(degrees(dp=2), {"parallelism.dp": MOST_RANKS}).new.world_size == MOST_RANKS
-    assert asked_relayout(degrees(tp=4, dp=2), {"ranks.replace": ((7, 8),)}).places == {7: 8}
-
-
-def test_experts_over_replicas_stay_a_part_of_them() -> None:
-    with pytest.raises(UsageError, match="experts over 3 ranks do not divide dp 4"):
-        asked_relayout(NESTED, {"parallelism.ep": 3})
-    assert asked_relayout(NESTED, {"parallelism.ep": 4}).new.degrees["ep"] == 4
-    with pytest.raises(InputError, match="spread over replicas, so no replica can continue"):
-        asked_relayout(NESTED, {"ranks.remove": (0,)})
-
-
-def test_the_last_replica_is_not_taken_out() -> None:
-    with pytest.raises(InputError, match=r"no replica of the model is left \(tp 2 x dp 2\)"):
-        asked_relayout(degrees(tp=2, dp=2), {"ranks.remove": (0, 2)})
-    assert asked_relayout(degrees(tp=2, dp=3), {"ranks.remove": (0, 2)}).removed == {0, 1, 2, 3}
 
 
 def test_members_of_a_group_in_another_layout() -> None:
@@ -188,14 +166,14 @@ def test_members_of_a_group_in_another_layout() -> None:
     assert change.new_members((0,), "pp") == (0,)
     outer = asked_relayout(degrees(dp=8), {"parallelism.dp": 12})
     assert outer.new_members((1, 5), "dp") == (0, 4, 8)
+    assert outer.new_members((0, 1, 2, 3), "dp") == (0, 1, 2, 3)
+    wider = asked_relayout(degrees(ep=4, dp=8, nested=True), {"parallelism.ep": 8})
+    assert wider.new_members((0, 1, 2, 3), "ep") == tuple(range(8))
     with pytest.raises(UsageError, match="dp 6 is no multiple of the 4 ranks that share a part"):
         asked_relayout(degrees(dp=8), {"parallelism.dp": 6}).new_members((1, 5), "dp")
     with pytest.raises(UsageError, match="dp 2 is no multiple of the 4 ranks"):
         asked_relayout(degrees(dp=8), {"parallelism.dp": 2}).new_members((1, 5), "dp")
-
-
-def test_a_group_of_all_ranks_is_of_one_dimension_where_the_job_is() -> None:
-    """Of tensors alone it stays that dimension's; one of replicas alone, or of two dimensions, has all."""
+    # of tensors alone it stays that dimension's; one of replicas alone, or of two dimensions, has all
     tensors = asked_relayout(degrees(tp=4), {"parallelism.tp": 2, "parallelism.dp": 3})
     assert tensors.new_members(range(4), None) == (0, 1)
     replicas = asked_relayout(degrees(dp=4), {"parallelism.tp": 2})
@@ -217,16 +195,8 @@ def test_ranks_taken_out_and_spares() -> None:
 
 
 def test_which_settings_are_about_layouts() -> None:
-    for key in (
-        "parallelism.tp",
-        "parallelism.pp",
-        "ranks",
-        "ranks.add",
-        "ranks.remove",
-        "ranks.replace",
-        "batch",
-    ):
-        assert changes_layout(["copies", key])
+    keys = "parallelism.tp parallelism.pp ranks ranks.add ranks.remove ranks.replace batch"
+    assert all(changes_layout(["copies", key]) for key in keys.split())
     assert not changes_layout(["copies", "parallelism.interleave"])
 
 
@@ -235,9 +205,7 @@ def test_the_dimension_of_a_group_is_the_one_along_which_its_ranks_differ() -> N
     assert found == ["tp", "dp", "pp", None, None, None]
     assert dimension_in(NESTED, (0, 2)) == "dp"
     assert dimension_in(degrees(ep=2, dp=2), (0, 1)) == "ep"
-
-
-def test_groups_that_change_have_members_payload_and_repeats() -> None:
+    # groups that change have members payload and repeats
     change = asked_relayout(degrees(tp=2, dp=2), {"parallelism.dp": 4})
     groups = {"tensors": (0, 1), "data": (0, 2), "told": (0, 1, 3), "all": (0, 1, 2, 3), "alone": (0,)}
     assert regroup_all(groups, {}, change, {}, {}) == {
@@ -254,8 +222,7 @@ def test_groups_that_change_have_members_payload_and_repeats() -> None:
 @pytest.mark.parametrize(
     ("ranks", "even", "more"),
     [
-        (range(8), range(8), (1.0, 1.0, 1.0)),
-        (range(16), range(16), (1.0, 1.0, 1.0)),
+        *((range(8), range(8), (1.0, 1.0, 1.0)), (range(16), range(16), (1.0, 1.0, 1.0))),
         ((0, 1, 2), (0, 1, 2), (1.0, 1.0, 1.0)),
         # nine ranks on two nodes, of which one holds one: 2 · 8/9 for 2 · 1/2, at best as of 4.5 each
         ((*range(8), 8), (0, 8), (16 / 9, 2 / 9, 16 / 9)),

@@ -43,10 +43,7 @@ def test_gpt3_as_published() -> None:
         cut = needed(replay, HeldState("adamw", scores=False, sequences=True, recomputed=False), tp=8, pp=8)
         assert cut.activations == pytest.approx(2048 * 12288 * 96 * 34 / 8)
         assert cut.is_enough
-
-
-def test_few_micro_batches_leave_less_behind() -> None:
-    """A stage of 8 holds 12 layers of min(8, m) micro-batches."""
+    # A stage of 8 holds 12 layers of min(8, m) micro-batches
     with traced(TRUTH, model=MODEL, batch=BATCH, microbatches=2) as replay:
         assert needed(replay, KEPT, tp=8, pp=8).activations == pytest.approx(2048 * 12288 * 12 * 2 * 23)
 
@@ -58,6 +55,12 @@ def test_replicas_that_share_a_model_hold_a_part_each() -> None:
         assert own.optimizer == pytest.approx(12 * 175e9 / 8)
         assert half.optimizer == pytest.approx(own.optimizer / 2)
         assert half.activations == own.activations
+    # those of `dp_shard`; more of them where there are no other replicas
+    more = {"parallelism.dp": 8}
+    assert small(old=degrees(dp=4), dp_replicate=2, dp_shard=2).parameters == 2e6 / 2
+    assert small(old=degrees(dp=4), settings=more, dp_replicate=2, dp_shard=2).parameters == 2e6 / 2
+    assert small(old=degrees(dp=4), settings=more, dp_shard=4).parameters == 2e6 / 8
+    assert small(old=degrees(dp=1), settings=more).parameters == 2e6
 
 
 def test_what_is_not_known_is_said() -> None:
@@ -70,11 +73,8 @@ def test_what_is_not_known_is_said() -> None:
         }.items():
             with pytest.raises(InputError, match=what):
                 needed(replay, known)
-    with (
-        traced(TRUTH, model={"parameters": 7}) as replay,
-        pytest.raises(InputError, match="sized") as refused,
-    ):
-        needed(replay, KEPT)
+    with traced(TRUTH, model={"parameters": 7}) as few, pytest.raises(InputError, match="sized") as refused:
+        needed(few, KEPT)
     assert "workload.model.hidden" in str(refused.value.hint)
 
 
@@ -96,7 +96,7 @@ def small(
     return memory_of(run, known, change, catalog.accelerator("nvidia-a100-sxm-80gb"))  # type: ignore[arg-type]
 
 
-def test_what_parameters_take() -> None:
+def test_what_parameters_and_activations_take() -> None:
     """2 bytes each for parameters and gradients, 8 for Adam's moments and 4 for a copy; none beside fp32."""
     half, whole = small(), small(precision="fp32")
     assert (half.parameters, half.gradients, half.optimizer) == (2e6, 2e6, 12e6)
@@ -106,10 +106,7 @@ def test_what_parameters_take() -> None:
     cut = small(old=degrees(tp=2, pp=4), tp=2, pp=4)
     assert cut.parameters == 2e6 / 8
     assert small(HeldState("adam", False, False, False)).optimizer == 12e6
-
-
-def test_what_activations_take() -> None:
-    """s · b · h · L · 34 of a device alone, 5 · a · s² · b · L more where scores are kept; twice in fp32."""
+    # s · b · h · L · 34 of a device alone, 5 · a · s² · b · L more where scores are kept; twice in fp32
     plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     each = 50 * 2 * 100 * 8
     assert small(plain).activations == each * 34
@@ -126,18 +123,14 @@ def test_what_activations_take() -> None:
 @pytest.mark.parametrize(
     ("stages", "count", "held_at_once"), [(1, 4, 1), (2, 1, 1), (2, 4, 2), (4, 3, 3), (4, 8, 4)]
 )
-def test_the_first_stage_holds_as_many_micro_batches_as_there_are_stages(
-    stages: int, count: int, held_at_once: int
-) -> None:
+def test_the_first_stage_holds_a_micro_batch_a_stage(stages: int, count: int, held_at_once: int) -> None:
     plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     found = small(plain, degrees(pp=stages), pp=stages, microbatches=count)
     assert found.activations == 50 * 2 * 100 * 34 * 8 / stages * held_at_once
 
 
 @pytest.mark.parametrize(("count", "stages", "factor"), [(1, 1, 0.5), (2, 1, 1.0), (8, 2, 1.0), (2, 2, 0.5)])
-def test_a_batch_among_twice_the_replicas_is_halved_or_its_micro_batches_are(
-    count: int, stages: int, factor: float
-) -> None:
+def test_a_batch_among_twice_the_replicas_is_halved(count: int, stages: int, factor: float) -> None:
     """One micro-batch is half as large; of several there are half as many, and as many of them are held."""
     plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     old, settings = degrees(dp=2, pp=stages), {"parallelism.dp": 4, "batch": 1}
@@ -147,18 +140,15 @@ def test_a_batch_among_twice_the_replicas_is_halved_or_its_micro_batches_are(
     assert after.activations == factor * before.activations
 
 
-def test_replicas_that_hold_a_part_each() -> None:
-    """Those of `dp_shard`; more of them where there are no other replicas."""
-    more = {"parallelism.dp": 8}
-    assert small(old=degrees(dp=4), dp_replicate=2, dp_shard=2).parameters == 2e6 / 2
-    assert small(old=degrees(dp=4), settings=more, dp_replicate=2, dp_shard=2).parameters == 2e6 / 2
-    assert small(old=degrees(dp=4), settings=more, dp_shard=4).parameters == 2e6 / 8
-    assert small(old=degrees(dp=1), settings=more).parameters == 2e6
-
-
 def test_the_largest_that_fits_is_all_that_the_device_has() -> None:
     assert MemoryNeed(10, 20, 30, 40, 100).is_enough
     assert not MemoryNeed(10, 20, 30, 40.5, 100).is_enough
+    # a device of unknown memory is said
+    run = SimpleNamespace(card=card(SMALL, FEW))
+    change = asked_relayout(degrees(), {})
+    for accelerator, of in ((None, "the device"), (catalog.accelerator("generic-cpu"), "generic-cpu")):
+        with pytest.raises(InputError, match=f"the memory of {of} is unknown"):
+            memory_of(run, KEPT, change, accelerator)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -166,13 +156,11 @@ def test_the_largest_that_fits_is_all_that_the_device_has() -> None:
     [
         (KEPT, {"moe": True}, "a mixture of experts"),
         (
-            KEPT,
-            {"heads": None},
+            *(KEPT, {"heads": None}),
             "the number of heads, whose scores are kept, is unknown; state workload.model.heads in a card",
         ),
         (
-            HeldState(None, True, False, False),
-            {},
+            *(HeldState(None, True, False, False), {}),
             "the optimizer is unknown; it needs a trace with annotated steps of Adam",
         ),
     ],
@@ -183,11 +171,3 @@ def test_what_of_the_model_is_not_known_is_said(known: HeldState, model: dict[st
     assert says in str(refused.value)
     plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     assert small(plain, model={"heads": None}).parameters == 2e6
-
-
-def test_a_device_of_unknown_memory_is_said() -> None:
-    run = SimpleNamespace(card=card(SMALL, FEW))
-    change = asked_relayout(degrees(), {})
-    for accelerator, of in ((None, "the device"), (catalog.accelerator("generic-cpu"), "generic-cpu")):
-        with pytest.raises(InputError, match=f"the memory of {of} is unknown"):
-            memory_of(run, KEPT, change, accelerator)  # type: ignore[arg-type]

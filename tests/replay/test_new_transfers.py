@@ -68,12 +68,11 @@ def priced(
     [
         ("all_reduce", (0, 1), 1, 1),
         # a ring of four has 6 steps for 2, and moves 6/4 of the payload for 1
-        ("all_reduce", (0, 1, 2, 3), 3, 1.5),
-        ("all_gather", (0, 1, 2, 3), 1.5, 0.75),
+        *(("all_reduce", (0, 1, 2, 3), 3, 1.5), ("all_gather", (0, 1, 2, 3), 1.5, 0.75)),
         ("send_recv", (0, 1), 0.5, 1),
     ],
 )
-def test_the_run_s_own_line_tells_what_others_take(
+def test_the_run_s_own_line_prices_others(
     kind: str, ranks: tuple[int, ...], steps: float, rate: float
 ) -> None:
     found = priced(of_line(), kind, ranks, 40_000)
@@ -85,12 +84,9 @@ def test_the_run_s_own_line_tells_what_others_take(
 
 def test_bounds_are_the_line_s_and_no_less_than_0() -> None:
     """Times that scatter about the line: the interval of α, so many times as there are more steps."""
-    noisy = moved(
-        *(("all_reduce", size, 10 + size / 1_000 + (5 if i % 2 else -5)) for i, size in enumerate(LINE))
-    )
+    taken = (10 + size / 1_000 + (5 if i % 2 else -5) for i, size in enumerate(LINE))
+    noisy = moved(*(("all_reduce", size, took) for size, took in zip(LINE, taken, strict=True)))
     two, four = (priced(noisy, "all_reduce", ranks, 1_000.0) for ranks in ((0, 1), (0, 1, 2, 3)))
-    assert two.expected is not None
-    assert four.expected is not None
     assert four.high - four.expected == pytest.approx(3 * (two.high - two.expected))
     assert four.high > four.expected
     assert four.low == max(2 * four.expected - four.high, 0.0)
@@ -98,12 +94,7 @@ def test_bounds_are_the_line_s_and_no_less_than_0() -> None:
 
 def test_without_a_line_the_transfer_nearest_in_size_is_latency_or_bandwidth() -> None:
     """Of 1 and 100 KB, in 20 and 120 µs (the median of three): 8 KB is nearer to 1, 20 KB to 100."""
-    graph = moved(
-        ("all_reduce", 1_000, 20),
-        ("all_reduce", 100_000, 120),
-        ("all_reduce", 100_000, 500),
-        ("all_reduce", 100_000, 90),
-    )
+    graph = moved(("all_reduce", 1_000, 20), *(("all_reduce", 100_000, took) for took in (120, 500, 90)))
     assert priced(graph, "all_reduce", (0, 1), 8_000) == TimeBounds(20_000, None, 160_000)
     assert priced(graph, "all_reduce", (0, 1), 20_000) == TimeBounds(24_000, None, 120_000)
     assert priced(graph, "all_reduce", (0, 1, 2, 3), 20_000) == TimeBounds(36_000, None, 360_000)
@@ -121,11 +112,8 @@ def test_the_kind_s_own_transfers_come_first_then_those_of_a_ring() -> None:
     ("graph", "machine", "groups"),
     [
         (of_line(), Machine(Hardware(per_node=2)), GROUPS),
-        (of_line(), Machine(), GROUPS),
-        (of_line(), FOUR, {}),
-        (of_line(), FOUR, {"0-1": (0,)}),
-        (of_line("broadcast"), FOUR, GROUPS),
-        (moved(("all_reduce", 0, 20)), FOUR, GROUPS),
+        *((of_line(), Machine(), GROUPS), (of_line(), FOUR, {}), (of_line(), FOUR, {"0-1": (0,)})),
+        *((of_line("broadcast"), FOUR, GROUPS), (moved(("all_reduce", 0, 20)), FOUR, GROUPS)),
         (moved(("all_reduce", 1_000, 20), known=False), FOUR, GROUPS),
         (moved(("all_reduce", 1_000, 0)), FOUR, GROUPS),
     ],
@@ -140,9 +128,8 @@ def test_a_named_machine_prices_by_its_model() -> None:
     machine = Machine(Hardware(system="dgx-h100"))
     known = price_collective("all_reduce", [1 << 20], (0, 8), catalog.system("dgx-h100"))
     found = priced(of_line(), "all_reduce", (0, 8), 1 << 20, machine)
-    assert found[:3] == pytest.approx(
-        tuple(1e9 * float(s[0]) for s in (known.low_s, known.time_s, known.high_s)), rel=1e-12
-    )
+    bounds = tuple(1e9 * float(s[0]) for s in (known.low_s, known.time_s, known.high_s))
+    assert found[:3] == pytest.approx(bounds, rel=1e-12)
     assert found.marks == known.all_marks == ()
     alps = Machine(Hardware(system="alps-gh200"))
     (mark,) = priced(of_line(), "all_reduce", (0, 4), 1 << 20, alps).marks
@@ -159,24 +146,17 @@ def relaid(*effects: LayoutEffect, dimension: Any = "dp") -> RelaidGraph:
     return RelaidGraph(change, GROUPS, {"0-1": dimension} if dimension else {}, effects)
 
 
-def test_factors_of_several_settings_multiply() -> None:
+def test_factors_and_scales_of_several_settings() -> None:
     graph = of_line()
     one = LayoutEffect(graph, payload={"dp": 0.5, "tp": 3.0}, repeats={"dp": 2.0})
     two = LayoutEffect(graph, payload={"dp": 0.5}, repeats={"dp": 3.0})
     assert relaid(one, two).regrouped_groups() == {"0-1": RegroupedGroup((0, 1, 2, 3), 0.25, 6.0, "dp")}
-
-
-def test_scales_and_notes_of_several_settings_add_up() -> None:
-    graph = of_line()
+    # scales and notes of several settings add up
     count = len(graph.nodes)
     whole = TimeRatios(np.full(count, 2.0), np.full(count, 3.0), np.full(count, 5.0), ("base",))
     half = Scale(np.full(count, 0.5), np.full(count, 0.25), np.full(count, 4.0))
-    effects = (
-        LayoutEffect(graph, half, notes=("a",)),
-        LayoutEffect(graph, notes=("b",)),
-        LayoutEffect(graph, half),
-    )
-    made = scale_ratios(whole, effects)
+    noted = LayoutEffect(graph, half, notes=("a",)), LayoutEffect(graph, notes=("b",))
+    made = scale_ratios(whole, (*noted, LayoutEffect(graph, half)))
     assert (made.expected[0], made.low[0], made.high[0]) == (2.0 * 0.25, 3.0 / 16, 5.0 * 16)
     assert made.basis == ("a", "b", "base")
 
@@ -205,22 +185,10 @@ def test_what_is_added_to_a_step() -> None:
     start = graph.nodes.start
     pace = StepPace(rank_windows(graph), start, graph.nodes.end)
     ones, since = np.ones(len(graph.nodes)), np.zeros(len(graph.nodes), np.int64)
-    plain = relaid(
-        LayoutEffect(
-            graph,
-            added=(
-                AddedCommunication("a", TimeBounds(1, 2, 4)),
-                AddedCommunication("b", TimeBounds(10, None, 40)),
-            ),
-        )
-    )
-    assert [
-        plain.added_step_ns(which, graph, ones, pace, since) for which in ("low", "expected", "high")
-    ] == [
-        11,
-        2,
-        44,
-    ]
+    added = AddedCommunication("a", TimeBounds(1, 2, 4)), AddedCommunication("b", TimeBounds(10, None, 40))
+    plain = relaid(LayoutEffect(graph, added=added))
+    cases = ("low", "expected", "high")
+    assert [plain.added_step_ns(case, graph, ones, pace, since) for case in cases] == [11, 2, 44]
     assert (len(plain.added_communication), plain.pipeline_fill_share) == (2, 0)
     # rank 1: a kernel of 20, of transfers within a stage none; 2 · 0.5 on the host; two steps
     filled = relaid(LayoutEffect(graph, fill=0.25), LayoutEffect(graph, fill=0.25))

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes and edges that a graph is put together from."""
+"""Nodes and edges that a graph is put together from; codes of values, against sorting them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cclbench.ground.codes import combination_codes, value_codes
 from cclbench.ground.intervals import begins
 from cclbench.replay import nodes as n
 
@@ -35,11 +38,7 @@ def test_nodes_without_columns_are_unknown_and_take_no_time() -> None:
     assert (blank.rank.dtype, blank.kind.dtype, blank.direction.dtype) == (np.int32, np.int8, np.int8)
     assert blank.held.tolist() == [[0] * len(n.HOST_CAUSES)] * 2
     whole = n.join_nodes([blank, n.blank_nodes(1, lane=9)])
-    assert (len(whole), whole.lane.tolist(), whole.first_of_lane.tolist()) == (
-        3,
-        [-1, -1, 9],
-        [True, False, True],
-    )
+    assert (whole.lane.tolist(), whole.first_of_lane.tolist()) == ([-1, -1, 9], [True, False, True])
 
 
 def test_edges_are_numbered_on() -> None:
@@ -49,3 +48,22 @@ def test_edges_are_numbered_on() -> None:
     edges.add_edges(0, 1, -2)
     assert [column.tolist() for column in edges.as_arrays()] == [[1, 2, 0], [3, 4, 1], [9, 9, -2]]
     assert [column.tolist() for column in edges.as_arrays(5)] == [[6, 7, 5], [8, 9, 6], [9, 9, -2]]
+
+
+_LIMITS = np.iinfo(np.int64)
+NARROW = st.integers(-40, 40)
+WIDE = st.integers(int(_LIMITS.min), int(_LIMITS.max))
+
+
+@given(st.lists(NARROW) | st.lists(WIDE) | st.lists(st.one_of(NARROW, WIDE)))
+def test_a_code_is_the_place_of_a_value_among_the_distinct_ones(values: list[int]) -> None:
+    column = np.array(values, np.int64)
+    assert value_codes(column).tolist() == [sorted({*values}).index(value) for value in values]
+    small = column.astype(np.int8)
+    assert value_codes(small).tolist() == np.unique(small, return_inverse=True)[1].tolist()
+
+
+@given(st.lists(st.tuples(NARROW, WIDE, NARROW), min_size=1))
+def test_combinations_have_codes_in_their_order(rows: list[tuple[int, int, int]]) -> None:
+    columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
+    assert combination_codes(*columns).tolist() == [sorted({*rows}).index(row) for row in rows]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.replay_rows import Item, end_of, item, rank, replayed
+from helpers.replay_rows import Item, alone, end_of, item, rank, replayed, scaled
 
 import cclbench
 from cclbench.card.model import Hardware
@@ -19,7 +19,6 @@ from cclbench.replay.device import launch_pairs
 from cclbench.replay.graph import Graph
 from cclbench.replay.pricing import time_ratios
 from cclbench.replay.scenario import parse_scenario
-from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
 
 CORE, BESIDE = (0, 3), (0, 4)
@@ -30,34 +29,18 @@ def op(name: str, start: float, end: float) -> Item:
     return item(name, start, end, lane=CORE)
 
 
-def core(number: int, done: float = 141, late: float = 0) -> GraphInput:
+def core(number: int, done: float = 141, late: float = 0, held: float = 0) -> GraphInput:
     """A kernel of 100 (and `late`), an all-reduce issued behind it, a kernel of 40 beside it, its wait from
-    `done` on, which ends at 160 (and `late`); 2 later a kernel of 10."""
-    end = 160 + late
+    `done` on, which ends at 160 (and `late`, and `held` up by others); 2 later a kernel of 10."""
+    end = 160 + late + held
     moved = item(START, 100 + late, end, lane=BESIDE, call=0, category="communication")
-    return rank(
-        number,
-        work=[
-            op("a", 0, 100 + late),
-            moved,
-            op("b", 101 + late, done + late),
-            op("c", end + 2, end + 12),
-        ],
-        marks=[op(START, 100 + late, 101 + late), op(DONE, done + late, end)],
-        instances=[0],
-        windows=[(0, 0, end + 12)],
-    )
+    work = [op("a", 0, 100 + late), moved, op("b", 101 + late, done + late), op("c", end + 2, end + 12)]
+    marks = [op(START, 100 + late, 101 + late), op(DONE, done + late, end)]
+    return rank(number, work=work, marks=marks, instances=[0], windows=[(0, 0, end + 12)])
 
 
-def scaled(graph: Graph, kind: int, factor: float) -> Graph:
-    nodes = graph.nodes
-    dur = np.where(nodes.kind == kind, np.rint(nodes.dur * factor), nodes.dur).astype(np.int64)
-    return replace(graph, nodes=replace(nodes, dur=dur))
-
-
-def end_with(graph: Graph, kind: int, factor: float, of: int = 0) -> float:
-    changed = scaled(graph, kind, factor)
-    return end_of(changed, simulate_nodes(changed.nodes, changed.cut), of)
+def end_with(graph: Graph, kind: int, factor: float) -> float:
+    return end_of(graph, scaled(graph, kind, factor), 0)
 
 
 def test_what_awaits_a_transfer_is_over_when_that_is_and_the_core_computes_beside_it() -> None:
@@ -71,40 +54,18 @@ def test_what_awaits_a_transfer_is_over_when_that_is_and_the_core_computes_besid
     # a ends at 300, the issue at 303, b at 423, by when the transfer of 300 to 360 has ended; 2, and 30
     assert end_with(graph, n.COMPUTE, 3) == 455
     assert graph.traced["asynchronous transfers, from issue to wait"] == 2
-
-
-def test_a_rank_that_issues_late_holds_the_others_wait_up() -> None:
-    """Rank 1 issues 50 later; rank 0's transfer begins then, and its wait is 50 longer."""
-    early = core(0)
-    marks = [op(START, 100, 101), op(DONE, 141, 210)]
-    moved = item(START, 100, 210, lane=BESIDE, call=0, category="communication")
-    work = [op("a", 0, 100), moved, op("b", 101, 141), op("c", 212, 222)]
-    held = rank(0, work=work, marks=marks, instances=[0], windows=[(0, 0, 222)])
-    graph, times = replayed(held, core(1, late=50))
+    # rank 1 issues 50 later; rank 0's transfer begins then, and its wait is 50 longer
+    graph, times = replayed(core(0, held=50), core(1, late=50))
     assert [end_of(graph, times, r) for r in (0, 1)] == [222, 222]
-    quick, quick_times = replayed(early, core(1))
-    assert end_of(quick, quick_times, 0) == 172
 
 
 def test_transfers_in_flight_together_do_not_wait_for_one_another() -> None:
     """The one issued first is awaited last; either may take longer."""
-    one = rank(
-        0,
-        work=[
-            op("a", 0, 10),
-            item("copy-start.1", 10, 200, lane=BESIDE, copy=True),
-            item("copy-start.2", 12, 100, lane=BESIDE, copy=True),
-            op("b", 100, 110),
-        ],
-        marks=[
-            op("copy-start.1", 10, 11),
-            op("copy-start.2", 12, 13),
-            op("copy-done.2", 14, 100),
-            op("copy-done.1", 111, 200),
-        ],
-        windows=[(0, 0, 200)],
-    )
-    graph, times = replayed(one)
+    first = item("copy-start.1", 10, 200, lane=BESIDE, copy=True)
+    second = item("copy-start.2", 12, 100, lane=BESIDE, copy=True)
+    issues = [op("copy-start.1", 10, 11), op("copy-start.2", 12, 13)]
+    waits = [op("copy-done.2", 14, 100), op("copy-done.1", 111, 200)]
+    graph, times = replayed(alone(op("a", 0, 10), first, second, op("b", 100, 110), marks=issues + waits))
     assert end_of(graph, times, 0) == 200
     # 88 and 190 halved: b from 12 + 44 = 56 to 66, the last from 10 to 105
     assert end_with(graph, n.COPY, 0.5) == 105

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from helpers.replay_rows import item, rank
+from helpers.replay_rows import alone, item, rank
 from helpers.replay_subjects import subject
 from helpers.typed import run_of
 
@@ -57,51 +58,54 @@ def transfers(times: list[float], sizes: list[int], **more: object) -> Graph:
     return build_graph(made)
 
 
+def ratios(
+    graph: Graph, *texts: str, machine: Machine = TWO_A_NODE, groups: Any = GROUPS, **more: Any
+) -> TimeRatios:
+    return time_ratios(graph, parse_scenario(texts), machine, groups, **more)
+
+
 def of_transfers(graph: Graph, found: TimeRatios) -> tuple[list[float], list[float], list[float]]:
     at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
     return found.expected[at].tolist(), found.low[at].tolist(), found.high[at].tolist()
 
 
+def changed(machine: System | str, *texts: str) -> System:
+    own = catalog.system(machine) if isinstance(machine, str) else machine
+    return changed_system(own, parse_scenario(texts))
+
+
+SIZES = [1_000, 10_000, 20_000, 50_000, 90_000]
+LINE = [10 + size / 1000 for size in SIZES]
+"""t = 10 + S / 1000, S in bytes, t in µs."""
+HALF = "scale_up.bandwidth=x2"
+
+
 def test_factors_act_on_the_runs_own_fit() -> None:
-    # t = 10 + S / 1000, S in bytes, t in µs
-    sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
-    graph = transfers([10 + s / 1000 for s in sizes], sizes)
-    found = time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
-    expected = [(10 + s / 2000) / (10 + s / 1000) for s in sizes]
-    assert of_transfers(graph, found)[0] == pytest.approx(expected)
-    assert of_transfers(graph, found)[1] == pytest.approx(expected)
-    late = time_ratios(graph, parse_scenario(["scale_up.latency=x3"]), TWO_A_NODE, GROUPS)
-    assert of_transfers(graph, late)[0] == pytest.approx([(30 + s / 1000) / (10 + s / 1000) for s in sizes])
+    graph = transfers(LINE, SIZES)
+    found = ratios(graph, HALF)
+    expected = [(10 + s / 2000) / (10 + s / 1000) for s in SIZES]
+    assert of_transfers(graph, found)[:2] == (pytest.approx(expected), pytest.approx(expected))
+    late = ratios(graph, "scale_up.latency=x3")
+    assert of_transfers(graph, late)[0] == pytest.approx([(30 + s / 1000) / (10 + s / 1000) for s in SIZES])
     assert (found.expected[graph.nodes.kind != n.TRANSFER] == 1).all()
 
 
-def test_without_a_fit_latency_is_at_most_the_shortest_transfer() -> None:
+def test_what_the_fit_does_not_tell_is_bracketed() -> None:
+    """Without a fit latency is at most the shortest transfer."""
     graph = transfers([20, 100], [1_000, 9_000])
-    found = time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    found = ratios(graph, HALF)
     expected, low, high = of_transfers(graph, found)
     assert np.isnan(expected).all()
-    assert low == [0.5, 0.5]
-    assert high == pytest.approx([1.0, (20 + 80 / 2) / 100])
+    assert (low, high) == ([0.5, 0.5], pytest.approx([1.0, (20 + 80 / 2) / 100]))
     assert found.basis == ("the share of latency is unknown: bounds by the shortest transfer",)
-
-
-def test_a_transfer_of_unknown_size_is_bracketed() -> None:
-    sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
-    graph = transfers([*(10 + s / 1000 for s in sizes), 50.0], [*sizes, -1])
-    expected, low, high = of_transfers(
-        graph, time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
-    )
+    # a transfer of unknown size
+    graph = transfers([*LINE, 50.0], [*SIZES, -1])
+    expected, low, high = of_transfers(graph, ratios(graph, HALF))
     assert np.isnan(expected[-1])
-    assert low[-1] == 0.5
-    assert high[-1] == pytest.approx((10 + 40 / 2) / 50)
-
-
-def test_a_part_without_rendezvous_may_be_waiting_altogether() -> None:
-    sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
-    graph = transfers([10 + s / 1000 for s in sizes], sizes, instances=[-1] * 5)
-    expected, low, high = of_transfers(
-        graph, time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
-    )
+    assert (low[-1], high[-1]) == (0.5, pytest.approx((10 + 40 / 2) / 50))
+    # a part without rendezvous may be waiting altogether
+    graph = transfers(LINE, SIZES, instances=[-1] * 5)
+    expected, low, high = of_transfers(graph, ratios(graph, HALF))
     assert np.isnan(expected).all()
     assert high == [1.0] * 5
     assert max(low) < 1
@@ -109,40 +113,34 @@ def test_a_part_without_rendezvous_may_be_waiting_altogether() -> None:
 
 def test_the_other_tier_is_left_alone() -> None:
     graph = transfers([20, 100], [1_000, 9_000])
-    found = time_ratios(graph, parse_scenario(["scale_out.bandwidth=x2"]), TWO_A_NODE, GROUPS)
-    assert of_transfers(graph, found) == ([1.0, 1.0],) * 3
-    across = time_ratios(
-        graph, parse_scenario(["scale_out.bandwidth=x2"]), Machine(Hardware(per_node=1)), GROUPS
-    )
+    assert of_transfers(graph, ratios(graph, "scale_out.bandwidth=x2")) == ([1.0, 1.0],) * 3
+    across = ratios(graph, "scale_out.bandwidth=x2", machine=Machine(Hardware(per_node=1)))
     assert of_transfers(graph, across)[1] == [0.5, 0.5]
 
 
 def test_the_catalogs_machine_gives_the_ratio_of_its_prices() -> None:
-    graph = transfers([20, 100], [1 << 20, 1 << 26])
-    machine = catalog.system("dgx-h100")
-    change = parse_scenario(["scale_up.bandwidth=x2"])
-    found = time_ratios(graph, change, Machine(Hardware(system="dgx-h100")), GROUPS)
-    new = price_collective("all_reduce", [1 << 20, 1 << 26], (0, 1), changed_system(machine, change))
-    old = price_collective("all_reduce", [1 << 20, 1 << 26], (0, 1), machine)
+    sizes = [1 << 20, 1 << 26]
+    graph = transfers([20, 100], sizes)
+    found = ratios(graph, HALF, machine=Machine(Hardware(system="dgx-h100")))
+    old, new = (
+        price_collective("all_reduce", sizes, (0, 1), changed("dgx-h100", *texts)) for texts in ((), (HALF,))
+    )
     expected, low, high = of_transfers(graph, found)
     assert expected == pytest.approx((new.time_s / old.time_s).tolist())
     assert all(a <= b <= c for a, b, c in zip(low, expected, high, strict=True))
     assert 0.5 <= expected[1] < expected[0] <= 1
 
 
-@pytest.mark.parametrize("change", ["scale_up.bandwidth=x2", "scale_up.bandwidth=x0.25", "system=dgx-a100"])
+@pytest.mark.parametrize("change", [HALF, "scale_up.bandwidth=x0.25", "system=dgx-a100"])
 def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
     """What takes three times the specification's time, and is calibrated so, does by other links too."""
     machine, sizes = catalog.system("dgx-h100"), (1 << 20, 1 << 26)
-    new, old = (
-        price_collective("all_reduce", sizes, (0, 1), m)
-        for m in (changed_system(machine, parse_scenario([change])), machine)
-    )
+    new, old = (price_collective("all_reduce", sizes, (0, 1), m) for m in (changed(machine, change), machine))
     swept = Sweep("all_reduce", 2, 1, sizes, tuple((3 * old.time_s).tolist()))
     write_calibration(Calibration(machine.id, (swept,)), tmp_path / OF_RUN)
     (tmp_path / "card.yaml").write_text(CARD)
     graph = transfers((3e6 * old.time_s).tolist(), list(sizes))
-    found = time_ratios(graph, parse_scenario([change]), machine_of(run_of(tmp_path, ["0", "1"])), GROUPS)
+    found = ratios(graph, change, machine=machine_of(run_of(tmp_path, ["0", "1"])))
     at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
     predicted = graph.nodes.dur[at] * found.expected[at] / 1e9
     assert predicted == pytest.approx(3 * new.time_s, rel=1e-3)  # the graph's times are whole ns
@@ -150,28 +148,35 @@ def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
 
 def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
     machine = catalog.system("dgx-h100")
-    made = changed_system(machine, parse_scenario(["scale_out=infiniband-xdr", "scale_out.latency=5us"]))
+    made = changed(machine, "scale_out=infiniband-xdr", "scale_out.latency=5us")
     assert made.scale_out.bytes_per_s == catalog.fabric("infiniband-xdr").link_bytes_per_s
     assert made.scale_out.hop_latency_s == 5e-6
     assert made.scale_up == machine.scale_up
 
 
+def test_a_fabric_inside_a_node_brings_its_links_and_its_topology() -> None:
+    """PCIe 4 has one link of 31.5 GB/s where NVLink 4 has 18 of 25: 19.4 ms for 1.04."""
+    made = changed("dgx-h100", "scale_up=pcie4")
+    up = made.scale_up
+    assert (up.links, up.bytes_per_s, up.peers, up.in_network_reduction) == (1, 31.5e9, "pcie-tree", False)
+    assert seconds(made) == pytest.approx(seconds(catalog.system("rtx4090-8gpu")))
+    assert seconds(made) > 0.014 > 10 * seconds(catalog.system("dgx-h100"))
+    mesh = changed("dgx-h100", "scale_up=xgmi-mi300x").scale_up
+    assert (mesh.links, mesh.links_per_pair, mesh.peers, mesh.bytes_per_s) == (7, 1, "mesh", 448e9)
+    with pytest.raises(UsageError, match="the number of its links per accelerator; system=aws-p6-b200"):
+        changed("dgx-h100", "scale_out=efa-v4")
+
+
 @pytest.mark.parametrize(
     ("times", "split", "said"), [(10.0, False, True), (0.9, False, False), (10.0, True, False)]
 )
-def test_a_call_beyond_its_modelled_band_says_why_its_bounds_are_wide(
-    times: float, split: bool, said: bool
-) -> None:
+def test_a_call_beyond_its_band_says_why_its_bounds_are_wide(times: float, split: bool, said: bool) -> None:
     """All-reduces that are not split into wait and transfer and take ten times the band's upper end."""
-    machine = catalog.system("dgx-h100")
     sizes = [1 << 20, 64 << 20]
-    price = price_collective("all_reduce", sizes, (0, 1), machine)
-    assert isinstance(price, Prediction)
+    price = price_collective("all_reduce", sizes, (0, 1), catalog.system("dgx-h100"))
     taken = [round(times * own * 1e6, 3) for own in price.high_s.tolist()]
-    instances = [0, 1] if split else [-1, -1]
-    graph = transfers(taken, sizes, instances=instances)
-    own = Machine(Hardware(system=machine.id))
-    found = time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), own, GROUPS)
+    graph = transfers(taken, sizes, instances=[0, 1] if split else [-1, -1])
+    found = ratios(graph, HALF, machine=Machine(Hardware(system="dgx-h100")))
     notes = [line for line in found.basis if "the upper end of its modelled band" in line]
     assert len(notes) == said
     assert all(note.startswith("all_reduce of 2 ranks takes 10.0 times ") for note in notes)
@@ -196,18 +201,6 @@ def seconds(machine: System, size: int = 256 << 20, ranks: int = 8, **asked: str
     return float(found.time_s[0])
 
 
-def test_a_fabric_inside_a_node_brings_its_links_and_its_topology() -> None:
-    """PCIe 4 has one link of 31.5 GB/s where NVLink 4 has 18 of 25: 19.4 ms for 1.04."""
-    machine = catalog.system("dgx-h100")
-    up = changed_system(machine, parse_scenario(["scale_up=pcie4"])).scale_up
-    assert (up.links, up.bytes_per_s, up.peers, up.in_network_reduction) == (1, 31.5e9, "pcie-tree", False)
-    made = changed_system(machine, parse_scenario(["scale_up=pcie4"]))
-    assert seconds(made) == pytest.approx(seconds(catalog.system("rtx4090-8gpu")))
-    assert seconds(made) > 0.014 > 10 * seconds(machine)
-    mesh = changed_system(machine, parse_scenario(["scale_up=xgmi-mi300x"])).scale_up
-    assert (mesh.links, mesh.links_per_pair, mesh.peers, mesh.bytes_per_s) == (7, 1, "mesh", 448e9)
-
-
 @pytest.mark.parametrize(
     ("machine", "fabric", "nics", "rate", "transport"),
     [
@@ -223,7 +216,7 @@ def test_a_network_brings_its_interfaces_and_its_software(
 ) -> None:
     old = catalog.system(machine)
     assert old.scale_out.transport != transport or machine == "alps-gh200"
-    out = changed_system(old, parse_scenario([f"scale_out={fabric}"])).scale_out
+    out = changed(old, f"scale_out={fabric}").scale_out
     assert (out.nics, out.bytes_per_s, out.transport) == (nics, rate, transport)
     assert out.transport_latency_s is None
 
@@ -234,15 +227,10 @@ def test_the_fabric_that_a_machine_has_changes_nothing(id: str) -> None:  # noqa
     for tier in ("scale_up", "scale_out"):
         part = getattr(machine, tier)
         if part is not None:
-            assert changed_system(machine, parse_scenario([f"{tier}={part.fabric.id}"])) == machine
+            assert changed(machine, f"{tier}={part.fabric.id}") == machine
             if part.fabric.links is not None and tier == "scale_up":
                 cut = 10 if id == "h800-8gpu" else 0  # sold with fewer links than others of its generation
                 assert part.links == part.fabric.links - cut
-
-
-def test_a_fabric_whose_links_nobody_counts_is_refused() -> None:
-    with pytest.raises(UsageError, match="the number of its links per accelerator; system=aws-p6-b200"):
-        changed_system(catalog.system("dgx-h100"), parse_scenario(["scale_out=efa-v4"]))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +239,7 @@ def test_a_fabric_whose_links_nobody_counts_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all", "send_recv", "broadcast"])
 def test_latency_inside_a_node_acts_on_every_algorithm(machine: str, kind: str) -> None:
     old = catalog.system(machine)
-    new = changed_system(old, parse_scenario(["scale_up.latency=x2"]))
+    new = changed(old, "scale_up.latency=x2")
     priced = 0
     for name in ALGORITHMS:
         pair = [price_collective(kind, [4096], range(8), one, algorithm=name) for one in (old, new)]
@@ -262,13 +250,11 @@ def test_latency_inside_a_node_acts_on_every_algorithm(machine: str, kind: str) 
 
 
 def test_a_time_for_the_latency_inside_a_node_is_refused_where_there_are_several() -> None:
-    with pytest.raises(
-        InputError, match=r"dgx-h100: scale_up.latency is not a single time: .* give a factor"
-    ):
-        changed_system(catalog.system("dgx-h100"), parse_scenario(["scale_up.latency=1us"]))
+    says = r"dgx-h100: scale_up.latency is not a single time: .* give a factor"
+    with pytest.raises(InputError, match=says):
+        changed("dgx-h100", "scale_up.latency=1us")
     torus = catalog.system("google-tpu-v5e-8")
-    late = changed_system(torus, parse_scenario(["scale_up.latency=100us"]))
-    assert seconds(late, 4096) > 100e-6 > seconds(torus, 4096)
+    assert seconds(changed(torus, "scale_up.latency=100us"), 4096) > 100e-6 > seconds(torus, 4096)
 
 
 def why_idle(graph: Graph, text: str, groups: dict[str, tuple[int, ...]]) -> str | None:
@@ -284,9 +270,7 @@ def why_idle(graph: Graph, text: str, groups: dict[str, tuple[int, ...]]) -> str
         ("scale_out.bandwidth=x2", "no collective of the run crosses scale_out"),
         ("scale_out.latency=x2", "no collective of the run crosses scale_out"),
         ("collective.broadcast=ring", "the run has no broadcast"),
-        ("scale_up.bandwidth=x2", None),
-        ("collective.all_reduce=ring", None),
-        ("system=dgx-h200", None),
+        *((HALF, None), ("collective.all_reduce=ring", None), ("system=dgx-h200", None)),
         ("accelerator=h200", None),
     ],
 )
@@ -296,18 +280,14 @@ def test_settings_that_touch_nothing(text: str, why: str | None) -> None:
 
 
 def test_a_run_without_collectives_has_nothing_that_links_touch() -> None:
-    alone = build_graph([rank(0, work=[item("gemm", 0, 100)], windows=[(0, 0, 100)])])
-    for text in ("scale_up.bandwidth=x2", "system=dgx-h200", "collective.all_reduce=tree"):
-        assert why_idle(alone, text, {}) == "the run has no collectives"
-
-
-def test_a_group_of_one_moves_nothing() -> None:
-    graph = transfers([20], [1_000])
-    found = time_ratios(
-        graph, parse_scenario(["scale_up.bandwidth=x2"]), Machine(Hardware(system="dgx-h100")), {"0-1": (0,)}
-    )
-    assert (found.expected == 1).all()
-    assert why_idle(graph, "scale_up.bandwidth=x2", {"0-1": (0,)}) == "the run has no collectives"
+    lone = build_graph([alone(item("gemm", 0, 100))])
+    for text in (HALF, "system=dgx-h200", "collective.all_reduce=tree"):
+        assert why_idle(lone, text, {}) == "the run has no collectives"
+    # a group of one moves nothing
+    graph, single = transfers([20], [1_000]), {"0-1": (0,)}
+    assert why_idle(graph, HALF, single) == "the run has no collectives"
+    for machine in (Machine(Hardware(system="dgx-h100")), Machine()):
+        assert (ratios(graph, HALF, machine=machine, groups=single).expected == 1).all()
 
 
 @pytest.mark.parametrize(
@@ -319,15 +299,18 @@ def test_a_group_of_one_moves_nothing() -> None:
 )
 def test_a_latency_that_would_change_no_price_is_refused(machine: str, latency: str, why: str) -> None:
     with pytest.raises(InputError, match=f"{machine}: scale_out.latency {why}"):
-        changed_system(catalog.system(machine), parse_scenario([f"scale_out.latency={latency}"]))
+        changed(machine, f"scale_out.latency={latency}")
 
 
 def test_a_stated_latency_is_priced() -> None:
-    machine = catalog.system("dgx-h100")
-    assert changed_system(machine, parse_scenario(["scale_out.latency=x1"])).scale_out is not None
-    late = changed_system(machine, parse_scenario(["scale_out.latency=50us"]))
-    new, old = (price_collective("all_reduce", [8], range(16), one) for one in (late, machine))
-    assert new.time_s[0] - old.time_s[0] > 1.9 * 50e-6  # there and back, of two nodes
+    def taken(machine: str, *texts: str) -> float:
+        return float(price_collective("all_reduce", [8], range(16), changed(machine, *texts)).formula_s[0])
+
+    assert changed("dgx-h100", "scale_out.latency=x1").scale_out is not None
+    late = taken("dgx-h100", "scale_out.latency=50us") - taken("dgx-h100")
+    assert late > 1.9 * 50e-6  # there and back, of two nodes
+    saved = taken("aws-p5") - taken("aws-p5", "scale_out.latency=x0.5")
+    assert saved == pytest.approx(2 * 10e-6, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -343,60 +326,38 @@ def test_a_stated_latency_is_priced() -> None:
 def test_a_latency_between_nodes_acts_on_what_the_software_adds(
     machine: str, latency: str, hop: tuple[float, float, float]
 ) -> None:
-    made = changed_system(catalog.system(machine), parse_scenario([f"scale_out.latency={latency}"]))
+    made = changed(machine, f"scale_out.latency={latency}")
     found = network_software(made, None)
     assert found.hop == pytest.approx(hop)
-
-
-def test_half_the_latency_on_efa_saves_what_its_hops_took() -> None:
-    machine = catalog.system("aws-p5")
-    less = changed_system(machine, parse_scenario(["scale_out.latency=x0.5"]))
-    new, old = (price_collective("all_reduce", [8], range(16), one) for one in (less, machine))
-    assert old.formula_s[0] - new.formula_s[0] == pytest.approx(
-        2 * 10e-6, rel=0.01
-    )  # there and back, of two nodes
 
 
 def test_kernels_on_another_accelerator() -> None:
     graph = transfers([20], [1_000])
     used = Machine(Hardware(accelerator="nvidia-h100-sxm", per_node=2))
-    found = time_ratios(
-        graph, parse_scenario(["accelerator=h200"]), used, GROUPS, costs=Mock(KernelCosts), precision="bf16"
-    )
+    found = ratios(graph, "accelerator=h200", machine=used, costs=Mock(KernelCosts), precision="bf16")
     old, new = catalog.accelerator("nvidia-h100-sxm"), catalog.accelerator("nvidia-h200-sxm")
     flops = old.peak_flops_per_s["bf16"] / new.peak_flops_per_s["bf16"]
     memory = old.hbm_bytes_per_s / new.hbm_bytes_per_s
     at = np.flatnonzero((graph.nodes.kind == n.COMPUTE) & (graph.nodes.rank == 0))
-    categories = [graph.categories[c] for c in graph.nodes.category[at]]
-    by_category = dict(zip(categories, found.expected[at].tolist(), strict=True))
-    assert by_category["gemm"] == pytest.approx(flops)
-    assert by_category["elementwise"] == pytest.approx(memory)
-    assert np.isnan(by_category["other"])
+    assert [graph.categories[c] for c in graph.nodes.category[at]] == ["gemm", "elementwise", "other"]
+    assert found.expected[at].tolist() == pytest.approx([flops, memory, np.nan], nan_ok=True)
     assert set(found.low[at]) == {min(flops, memory)}
     assert set(found.high[at]) == {max(flops, memory)}
 
 
 @pytest.mark.parametrize(
-    ("text", "machine", "kind", "says"),
+    ("text", "machine", "says"),
     [
-        ("scale_up.bandwidth=x2", Machine(), InputError, "which ranks share a node"),
-        ("scale_up.bandwidth=900GB/s", TWO_A_NODE, InputError, "needs a named machine"),
-        ("collective.all_reduce=tree", TWO_A_NODE, InputError, "needs a named machine"),
-        ("accelerator=h200", TWO_A_NODE, InputError, "the run's accelerator"),
-        (
-            "collective.all_reduce=tree",
-            Machine(Hardware(system="google-tpu-v5e-8")),
-            InputError,
-            "cannot be modelled",
-        ),
+        (HALF, Machine(), "which ranks share a node"),
+        ("scale_up.bandwidth=900GB/s", TWO_A_NODE, "needs a named machine"),
+        ("collective.all_reduce=tree", TWO_A_NODE, "needs a named machine"),
+        ("accelerator=h200", TWO_A_NODE, "the run's accelerator"),
+        ("collective.all_reduce=tree", Machine(Hardware(system="google-tpu-v5e-8")), "cannot be modelled"),
     ],
 )
-def test_what_cannot_be_priced_is_refused(
-    text: str, machine: Machine, kind: type[Exception], says: str
-) -> None:
-    graph = transfers([20], [1_000])
-    with pytest.raises(kind, match=says):
-        time_ratios(graph, parse_scenario([text]), machine, GROUPS)
+def test_what_cannot_be_priced_is_refused(text: str, machine: Machine, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        ratios(transfers([20], [1_000]), text, machine=machine)
 
 
 def test_a_line_by_hand() -> None:
@@ -410,10 +371,7 @@ def test_a_line_by_hand() -> None:
     assert hockney_line(size, size - 500) is None
     # without latency, to rounding
     assert hockney_line(size, size)[0] == pytest.approx(0, abs=1e-4)  # type: ignore[index]
-
-
-def test_the_interval_of_a_line_s_latency() -> None:
-    """Weighted least squares by weights 1 / t², solved otherwise; 1.96 · (1 + 2/3) of three degrees left."""
+    # weighted least squares by weights 1 / t², solved otherwise; 1.96 · (1 + 2/3) of three degrees left
     size = np.array([1_000, 2_000, 3_000, 4_000, 5_000])
     taken = np.array([2_100, 2_900, 4_100, 4_900, 6_100])
     alpha, beta, error = hockney_line(size, taken)  # type: ignore[misc]
@@ -433,49 +391,39 @@ def test_the_interval_of_a_line_s_latency() -> None:
         (("all_reduce", 4), ("send_recv", 2), (1 / 6, 1 / 1.5)),
     ],
 )
-def test_a_ring_s_steps_and_traffic(
-    old: tuple[str, int], new: tuple[str, int], growth: tuple[float, float]
-) -> None:
+def test_rings_by_size(old: tuple[str, int], new: tuple[str, int], growth: tuple[float, float]) -> None:
     assert ring_growth(*old, *new) == pytest.approx(growth)
 
 
 @pytest.mark.parametrize(
     ("text", "low", "high"),
     [
-        ("scale_up.bandwidth=x2", 0.5, 1.0),
-        ("scale_up.bandwidth=x0.5", 1.0, 2.0),
-        ("scale_out.latency=x3", 1.0, 3.0),
-        ("scale_out.latency=x0.25", 0.25, 1.0),
+        *((HALF, 0.5, 1.0), ("scale_up.bandwidth=x0.5", 1.0, 2.0)),
+        *(("scale_out.latency=x3", 1.0, 3.0), ("scale_out.latency=x0.25", 0.25, 1.0)),
     ],
 )
 def test_what_is_of_no_known_group_may_be_of_any_tier(text: str, low: float, high: float) -> None:
     graph = transfers([20, 100], [1_000, 9_000])
-    found = time_ratios(graph, parse_scenario([text]), TWO_A_NODE, {})
+    found = ratios(graph, text, groups={})
     expected, lows, highs = of_transfers(graph, found)
     assert np.isnan(expected).all()
     assert (lows, highs) == ([low] * 2, [high] * 2)
     assert found.basis == ("collectives of unknown kind or group have bounds only",)
-
-
-def test_what_is_of_no_known_group_has_no_price() -> None:
-    graph = transfers([20, 100], [1_000, 9_000])
     with pytest.raises(InputError) as refused:
-        time_ratios(graph, parse_scenario(["scale_up.bandwidth=900GB/s"]), TWO_A_NODE, {})
+        ratios(graph, "scale_up.bandwidth=900GB/s", groups={})
     assert "scale_up.bandwidth: collectives of unknown kind or group cannot be modelled" in str(refused.value)
     assert "use factors such as x2" in str(refused.value.hint)
 
 
 def test_parts_without_a_rendezvous_are_said_to_be_bracketed() -> None:
     graph = transfers([20, 100], [1_000, 9_000], instances=[0, -1])
-    found = time_ratios(graph, parse_scenario(["scale_up.latency=x3"]), TWO_A_NODE, GROUPS)
+    found = ratios(graph, "scale_up.latency=x3")
     assert found.basis[-1] == "collectives that are not split into wait and transfer have bounds only"
     expected, low, high = of_transfers(graph, found)
     assert (low[0], high[0]) == (1.0, 3.0)
     assert (low[1], high[1]) == pytest.approx((1.0, (3 * 20 + 80) / 100))
     assert np.isnan(expected).all()
-    slow = time_ratios(
-        graph, parse_scenario(["scale_up.bandwidth=x0.5", "scale_up.latency=x2"]), TWO_A_NODE, GROUPS
-    )
+    slow = ratios(graph, "scale_up.bandwidth=x0.5", "scale_up.latency=x2")
     # all of it twice as long, but of the part that may be waiting: that is between 1 and 2
     assert of_transfers(graph, slow)[0][0] == 2
     assert (of_transfers(graph, slow)[1], of_transfers(graph, slow)[2]) == ([2, 1], [2, 2])
@@ -484,23 +432,21 @@ def test_parts_without_a_rendezvous_are_said_to_be_bracketed() -> None:
 def test_latency_s_share_is_bracketed_by_the_shortest_transfer_that_is_told() -> None:
     """20 of 100 µs at most may be latency; a part of 10 µs that may be waiting does not count."""
     untold = transfers([100, 10, 20], [9_000, 1_000, 1_000], instances=[0, -1, 1])
-    found = time_ratios(untold, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    found = ratios(untold, HALF)
     assert of_transfers(untold, found)[2] == pytest.approx([(20 + 40) / 100, 1, 1])
     # where no size is known the shortest of all does
     unsized = transfers([100, 10], [-1, -1])
-    found = time_ratios(unsized, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    found = ratios(unsized, HALF)
     assert of_transfers(unsized, found)[2] == pytest.approx([(10 + 45) / 100, 1])
 
 
 def test_the_bounds_of_a_fit_are_those_of_its_latency() -> None:
-    sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
-    times = [10 + s / 1000 + (2 if i % 2 else -2) for i, s in enumerate(sizes)]
-    graph = transfers(times, sizes)
-    found = time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
-    alpha, beta, error = hockney_line(np.array(sizes), np.rint(np.array(times) * 1_000))  # type: ignore[misc]
-    moved = alpha + beta * np.array(sizes)
-    for which, latency in zip(of_transfers(graph, found), (alpha, alpha - error, alpha + error), strict=True):
-        share = np.clip(latency / moved, 0, 1)
+    times, sizes = [taken + (2 if i % 2 else -2) for i, taken in enumerate(LINE)], np.array(SIZES)
+    graph = transfers(times, SIZES)
+    alpha, beta, error = hockney_line(sizes, np.rint(np.array(times) * 1_000))  # type: ignore[misc]
+    found = of_transfers(graph, ratios(graph, HALF))
+    for which, latency in zip(found, (alpha, alpha - error, alpha + error), strict=True):
+        share = np.clip(latency / (alpha + beta * sizes), 0, 1)
         assert which == pytest.approx((share + (1 - share) / 2).tolist())
 
 
@@ -509,39 +455,21 @@ def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
     and twice as often."""
     graph = transfers([20], [1_000])
     new = {"0-1": RegroupedGroup((0, 1, 2, 3), 0.5, 2.0, "dp")}
-    found = time_ratios(
-        graph, parse_scenario(["kernels.time=x2"]), Machine(Hardware(per_node=4)), GROUPS, regrouped=new
-    )
+    found = ratios(graph, "kernels.time=x2", machine=Machine(Hardware(per_node=4)), regrouped=new)
     assert of_transfers(graph, found)[1:] == ([1.5], [6.0])
-    gone = time_ratios(
-        graph,
-        parse_scenario(["kernels.time=x2"]),
-        TWO_A_NODE,
-        GROUPS,
-        regrouped={"0-1": RegroupedGroup((0,), dimension="dp")},
-    )
+    gone = ratios(graph, "kernels.time=x2", regrouped={"0-1": RegroupedGroup((0,), dimension="dp")})
     assert of_transfers(graph, gone) == ([0.0],) * 3
     assert gone.basis == ("groups of one rank move nothing",)
-
-
-def test_groups_that_stay_are_not_priced() -> None:
-    graph = transfers([20], [1_000])
-    found = time_ratios(
-        graph, parse_scenario(["kernels.time=x2"]), Machine(), GROUPS, regrouped={"x": RegroupedGroup((0, 1))}
-    )
+    # groups that stay are not priced
+    found = ratios(graph, "kernels.time=x2", machine=Machine(), regrouped={"x": RegroupedGroup((0, 1))})
     assert (of_transfers(graph, found), found.basis) == (([1.0],) * 3, ())
-    alone = time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), Machine(), {"0-1": (0,)})
-    assert of_transfers(alone and graph, alone) == ([1.0],) * 3
-
-
-def test_other_links_than_those_measured_have_no_price() -> None:
-    graph = transfers([20], [1_000])
+    # other links than those measured have no price
     new = {"0-1": RegroupedGroup((0, 1, 2, 3), dimension="dp")}
     with pytest.raises(InputError, match="all_reduce of 4 ranks leaves scale_up, and no other links were"):
-        time_ratios(graph, parse_scenario(["kernels.time=x2"]), TWO_A_NODE, GROUPS, regrouped=new)
+        ratios(graph, "kernels.time=x2", regrouped=new)
     known = Machine(ranks=(0, 1), captures={0: 0, 1: 0})
     with pytest.raises(InputError, match="which ranks share a node; give --per-node N"):
-        time_ratios(graph, parse_scenario(["kernels.time=x2"]), known, GROUPS, regrouped=new)
+        ratios(graph, "kernels.time=x2", machine=known, regrouped=new)
 
 
 def test_a_larger_domain_takes_groups_off_the_network() -> None:
@@ -552,11 +480,11 @@ def test_a_larger_domain_takes_groups_off_the_network() -> None:
     h100, rack = catalog.system("dgx-h100"), catalog.system("gb200-nvl72")
 
     def tier(system: System, domain: int) -> str | None:
-        return changed_system(system, parse_scenario([f"scale_up.domain={domain}"])).tier_of(range(16))
+        return changed(system, f"scale_up.domain={domain}").tier_of(range(16))
 
     assert [tier(h100, domain) for domain in (8, 16, 72)] == ["scale_out", "scale_up", "scale_up"]
     assert [tier(rack, domain) for domain in (4, 8, 36)] == ["scale_out", "scale_out", "scale_up"]
-    assert changed_system(h100, parse_scenario(["scale_up.domain=8"])) == h100
+    assert changed(h100, "scale_up.domain=8") == h100
     with pytest.raises(InputError, match=r"scale_up\.domain=12 is not a multiple of the 8 in a node"):
         tier(h100, 12)
     with pytest.raises(InputError, match="needs accelerators behind switches, not mesh"):

@@ -41,17 +41,10 @@ def test_eight_gpus(test_data: Path, evidence_store: Path) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "kineto/nccl_meta_a100",
-        "kineto/h100_qwen",
-        "kineto/sampled_2of128",
-        "kineto/cuda_sync_a100",
-        "kineto/gpu_only_mi210",
-        "kineto/ddp_a100",
-        "kineto/resnet_mi300x",
-        "graph_replay/sglang_decode_mi300x",
-        "graph_replay/vllm_decode_mi300x",
-        "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite",
-        "xprof/mi300x_8gpu_jax_conv.xplane.pb",
+        *("kineto/nccl_meta_a100", "kineto/h100_qwen", "kineto/sampled_2of128", "kineto/cuda_sync_a100"),
+        *("kineto/gpu_only_mi210", "kineto/ddp_a100", "kineto/resnet_mi300x"),
+        *("graph_replay/sglang_decode_mi300x", "graph_replay/vllm_decode_mi300x"),
+        *("nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite", "xprof/mi300x_8gpu_jax_conv.xplane.pb"),
     ],
 )
 def test_fixtures_with_launches(path: str, test_data: Path, evidence_store: Path) -> None:

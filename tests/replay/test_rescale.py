@@ -33,38 +33,25 @@ FULL: Mapping[str, Any] = {
 
 def kernels() -> Graph:
     """A product, an optimizer's kernel and an all-reduce on each of two ranks."""
-    work = [
-        item("mm", 0, 10, category="gemm"),
-        item("adam", 10, 14, category="optimizer"),
-        item("nccl", 14, 20, category="communication", call=0),
-    ]
+    work = [item("mm", 0, 10, category="gemm"), item("adam", 10, 14, category="optimizer")]
+    work.append(item("nccl", 14, 20, category="communication", call=0))
     return build_graph([rank(r, work=work, instances=[0], windows=[(0, 0, 20)]) for r in (0, 1)])
 
 
 def test_what_computes_and_what_goes_with_tokens() -> None:
     graph = kernels()
     one, names = subject(graph), [graph.names[code] if code >= 0 else "" for code in graph.nodes.name]
-    assert [name for name, chosen in zip(names, compute_nodes(one), strict=True) if chosen] == [
-        "mm",
-        "adam",
-    ] * 2
+    computing = [name for name, chosen in zip(names, compute_nodes(one), strict=True) if chosen]
+    assert computing == ["mm", "adam"] * 2
     chosen, what = token_nodes(one)
     assert [name for name, here in zip(names, chosen, strict=True) if here] == ["mm"] * 2
     assert what == "kernels without the optimizer,"
     optimizer = of_categories(one, "optimizer", "unknown")
     assert [name for name, here in zip(names, optimizer, strict=True) if here] == ["adam"] * 2
     scale = scale_nodes(chosen, 0.5)
-    assert (
-        scale.expected[chosen].tolist()
-        == scale.low[chosen].tolist()
-        == scale.high[chosen].tolist()
-        == [0.5] * 2
-    )
+    assert all((bound[chosen] == 0.5).all() for bound in (scale.expected, scale.low, scale.high))
     assert (scale.expected[~chosen] == 1).all()
-
-
-def test_of_a_cpu_gaps_that_hold_operators_compute() -> None:
-    graph = kernels()
+    # of a cpu gaps that hold operators compute
     graph.nodes.busy[graph.nodes.kind == n.RENDEZVOUS] = 1
     one = subject(graph)
     chosen, what = token_nodes(one)
@@ -87,8 +74,7 @@ def test_the_share_of_the_windows_that_nodes_take() -> None:
 @pytest.mark.parametrize(
     ("kinds", "dimension", "cut"),
     [
-        (("all_gather", "broadcast"), "tp", True),
-        (("broadcast", "reduce_scatter"), "tp", True),
+        *((("all_gather", "broadcast"), "tp", True), (("broadcast", "reduce_scatter"), "tp", True)),
         (("all_reduce", "broadcast"), "tp", False),
         (("all_gather", "reduce_scatter"), "dp", False),
     ],
@@ -105,16 +91,11 @@ def test_sequences_are_cut_where_tensors_are_gathered_and_scattered(
 
 def test_a_card_states_sizes() -> None:
     fields = ("model.hidden", "batch.micro", "element")
-    assert card_sizes(card(**FULL), "it", *fields) == {
-        "model.hidden": 64.0,
-        "batch.micro": 2.0,
-        "element": 2.0,
-    }
+    sizes = {"model.hidden": 64.0, "batch.micro": 2.0, "element": 2.0}
+    assert card_sizes(card(**FULL), "it", *fields) == sizes
     for precision, element in {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}.items():
         assert card_sizes(card(precision=precision), "it", "element") == {"element": element}
-
-
-def test_sizes_that_a_card_lacks_are_named() -> None:
+    # sizes that a card lacks are named
     for known, lacking in (
         (None, "workload.model.hidden, workload.precision"),
         (card(precision=None), "workload.model.hidden, workload.precision"),
@@ -128,13 +109,9 @@ def test_sizes_that_a_card_lacks_are_named() -> None:
 @pytest.mark.parametrize(
     ("known", "count"),
     [
-        (None, None),
-        (card(microbatches=5, **FULL), 5),
-        (card(dp_replicate=2, dp_shard=3, **FULL), 4),
-        (card(dp_replicate=24, **FULL), 1),
-        (card(dp_replicate=48, **FULL), None),
-        (card(dp_replicate=5, **FULL), None),
-        (card(batch={"micro": 2}), None),
+        *((None, None), (card(microbatches=5, **FULL), 5), (card(dp_replicate=2, dp_shard=3, **FULL), 4)),
+        *((card(dp_replicate=24, **FULL), 1), (card(dp_replicate=48, **FULL), None)),
+        *((card(dp_replicate=5, **FULL), None), (card(batch={"micro": 2}), None)),
         (card(batch={"global": 2}), None),
     ],
 )
@@ -143,22 +120,20 @@ def test_micro_batches_are_stated_or_follow_from_the_global_batch(known: Any, co
 
 
 def test_values_as_people_write_them() -> None:
-    assert (factor_of("k=x2", "x2"), factor_of("k=×0.5", "×0.5"), factor_of("k=x1000000", "x1000000")) == (
-        2,
-        0.5,
-        1e6,
-    )
+    assert [factor_of(f"k={text}", text) for text in ("x2", "×0.5", "x1000000")] == [2, 0.5, 1e6]
     assert [share_of("k", value) for value in ("0", "x0", "×0", "none", "x0.25")] == [0, 0, 0, 0, 0.25]
-    assert (time_of("k=25ms", "25ms"), time_of("k=1.5us", "1.5us"), time_of("k=1s", "1 s")) == (
-        25_000_000,
-        1_500,
-        10**9,
-    )
+    assert [time_of(f"k={text}", text) for text in ("25ms", "1.5us", "1 s")] == [25_000_000, 1_500, 10**9]
     assert amount_of("k=100TB/s", "100TB/s", "bandwidth") == 1e14
     assert amount_of("k=400Gb/s", "400 Gb/s", "bandwidth") == 5e10
     assert (count_of("k=64", "64"), count_of("k=999999999", "999999999")) == (64, 999_999_999)
     assert read_choice("off")("k=off", "off") == 0
     assert read_choice("off", "on")("k=on", "on") == 1
+    # a time as often
+    assert TimeBounds(1.0, 2.0, 4.0).times_count(3) == TimeBounds(3.0, 6.0, 12.0)
+    marked = TimeBounds.total([TimeBounds(1.0, 2.0, 4.0, ("a",)), TimeBounds(1.0, 1.0, 1.0, ("b", "a"))])
+    assert marked == TimeBounds(2.0, 3.0, 5.0, ("a", "b"))
+    assert marked.times_count(2).marks == ("a", "b")
+    assert TimeBounds(1.0, None, 4.0).times_count(2) == TimeBounds(2.0, None, 8.0)
 
 
 @pytest.mark.parametrize(
@@ -182,11 +157,3 @@ def test_values_that_mean_nothing_are_quoted(read: Any, value: str, says: str) -
     with pytest.raises(UsageError) as refused:
         read(f"k={value}", value)
     assert says in str(refused.value)
-
-
-def test_a_time_as_often() -> None:
-    assert TimeBounds(1.0, 2.0, 4.0).times_count(3) == TimeBounds(3.0, 6.0, 12.0)
-    marked = TimeBounds.total([TimeBounds(1.0, 2.0, 4.0, ("a",)), TimeBounds(1.0, 1.0, 1.0, ("b", "a"))])
-    assert marked == TimeBounds(2.0, 3.0, 5.0, ("a", "b"))
-    assert marked.times_count(2).marks == ("a", "b")
-    assert TimeBounds(1.0, None, 4.0).times_count(2) == TimeBounds(2.0, None, 8.0)

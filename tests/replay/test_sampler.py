@@ -51,6 +51,10 @@ def test_a_tenth_of_the_points_comes_within_two_percent_of_the_least() -> None:
 def test_a_small_grid_is_looked_at_whole() -> None:
     shape, objective = (2, 3, 4), lambda point: float(sum(point))
     assert [*explore_grid(shape, objective, 24, 0)] == [*product(range(2), range(3), range(4))]
+    # a grid of exactly as many points is looked at whole
+    asked: list[Point] = []
+    explore_grid((2, 3), lambda point: asked.append(point) or 1.0, 6, 3)  # type: ignore[func-returns-value]
+    assert asked == [*product(range(2), range(3))]
 
 
 def test_a_seed_gives_the_same_points() -> None:
@@ -66,27 +70,16 @@ def test_no_more_points_are_looked_at_than_allowed_nor_any_twice(most: int) -> N
     assert len(asked) == len({*asked}) == most
 
 
-def test_points_without_an_answer_are_left_behind() -> None:
-    shape = (10, 10, 10)
-    found = explore_grid(shape, lambda point: inf if sum(point) < 20 else float(sum(point)), 200, 0)
-    assert min(found.values()) == 20
-
-
-def test_a_grid_of_exactly_as_many_points_is_looked_at_whole() -> None:
-    asked: list[Point] = []
-    explore_grid((2, 3), lambda point: asked.append(point) or 1.0, 6, 3)  # type: ignore[func-returns-value]
-    assert asked == [*product(range(2), range(3))]
-
-
 def test_a_descent_ends_at_the_best_of_each_line() -> None:
     """Of 20 x 20 points along lines of 20: the least of all."""
     found = explore_grid((20, 20), lambda point: abs(point[0] - 13) + abs(point[1] - 4.5), 60, 0)
     assert min(found, key=found.__getitem__)[0] == 13
     assert min(found.values()) == 0.5
     assert len(found) == 60
-
-
-def test_values_along_an_axis_are_all_looked_at() -> None:
-    """One needle along each axis, which no neighbour tells of."""
+    # one needle along each axis, which no neighbour tells of
     found = explore_grid((30, 30), lambda point: (point[0] != 17) + (point[1] != 3), 62, 4)
     assert min(found.values()) == 0
+    # points without an answer are left behind
+    shape = (10, 10, 10)
+    found = explore_grid(shape, lambda point: inf if sum(point) < 20 else float(sum(point)), 200, 0)
+    assert min(found.values()) == 20

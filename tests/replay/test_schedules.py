@@ -47,15 +47,10 @@ def idle_share(pipeline: LayerPipeline) -> float:
 def test_two_stages_by_hand() -> None:
     """F 1, B 2, sends 1: F0 0-1, F1 1-2 on the first; F0 2-3, B0 3-5, F1 5-6, B1 6-8; B0 6-8, B1 9-11."""
     orders = schedule_orders("1f1b", 2, 2)
-    assert ["".join(f"{one.kind}{one.microbatch}" for one in order) for order in orders] == [
-        "F0F1B0B1",
-        "F0B0F1B1",
-    ]
+    written = ["".join(f"{one.kind}{one.microbatch}" for one in order) for order in orders]
+    assert written == ["F0F1B0B1", "F0B0F1B1"]
     assert span(orders, [1, 1], [2, 2], 1) == 11
-
-
-def test_an_uneven_stage_sets_the_pace() -> None:
-    """The last takes 3 + 6 for each of 4 micro-batches, behind F of 1 and before B of 2 of the first."""
+    # the last takes 3 + 6 for each of 4 micro-batches, behind F of 1 and before B of 2 of the first
     assert span(schedule_orders("1f1b", 2, 4), [1, 3], [2, 6]) == 1 + 4 * 9 + 2
 
 
@@ -125,17 +120,11 @@ def test_layers_are_split_as_evenly_as_they_can_be() -> None:
     """30 layers in 4 parts, the last with a head of 1.5; two parts a stage have parts 0 and 2, 1 and 3."""
     assert LayerPipeline(4, 8, 30).stage_layers(1.5).tolist() == [8, 8, 7, 8.5]
     assert LayerPipeline(2, 8, 30, 2).stage_layers(1.5).tolist() == [15, 16.5]
-
-
-def test_sends_are_hidden_behind_a_slower_stage() -> None:
-    """Two even stages wait for a send of each micro-batch; a slow last one for two, while it fills."""
+    # two even stages wait for a send of each micro-batch; a slow last one for two, while it fills
     pipeline = LayerPipeline(2, 8, 8)
     assert pipeline.exposed_sends(0.0) == pytest.approx(8)
     assert pipeline.exposed_sends(2.0) == pytest.approx(2)
-
-
-def test_the_head_in_layers() -> None:
-    """2 h V FLOPs of a token, and 24 h² + 4 s h of a layer."""
+    # 2 h V FLOPs of a token, and 24 h² + 4 s h of a layer
     sizes = card({"vocabulary": 50_257, "hidden": 2560}, {"sequence_length": 2048})
     assert head_layers(sizes) == pytest.approx(2 * 2560 * 50_257 / (24 * 2560**2 + 4 * 2048 * 2560))
     assert head_layers(card({"hidden": 2560}, {"sequence_length": 2048})) is None
@@ -143,7 +132,7 @@ def test_the_head_in_layers() -> None:
 
 
 @pytest.mark.parametrize(("name", "send", "even"), [("ST", 0.0005, 0.850), ("AR", 0.0011, 0.969)])
-def test_traced_pipelines_take_as_long_as_simulated(
+def test_traced_pipelines_take_what_is_simulated(
     name: str, send: float, even: float, test_data: Path
 ) -> None:
     """Jobs of 4 stages (J. Lin et al. 2025): operations' own times give the span of a step within 0.3 %,

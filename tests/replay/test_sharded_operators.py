@@ -20,16 +20,13 @@ def product(m: int, k: int, n: int, name: str = "aten::mm") -> Call:
     return Call(name, (Tensor((m, k), "bf16"), Tensor((k, n), "bf16")))
 
 
-def test_a_product_bound_by_arithmetic_goes_as_its_flops() -> None:
+def test_a_product_goes_as_its_flops_or_its_bytes() -> None:
     cutting = TensorCutting(2, hidden=8192, tokens=16384, accelerator=H100)
     for sizes in ((16384, 8192, 28672), (16384, 28672, 8192), (28672, 16384, 8192)):
         found = cutting.of_call(product(*sizes), "forward")
         assert found == pytest.approx(HALF, rel=1e-6)
-
-
-def test_a_product_bound_by_memory_keeps_the_activation_that_is_not_cut() -> None:
-    """65,536 tokens of 64, by 64 x 128: of 4.19 + 0.008 + 8.39 million elements the first stay, half of
-    others."""
+    # 65,536 tokens of 64, by 64 x 128: of 4.19 + 0.008 + 8.39 million elements the first stay, half of
+    # others
     m, k, n = 65_536, 64, 128
     cut = (m * k + k * n / 2 + m * n / 2) / (m * k + k * n + m * n)
     found = TensorCutting(2, hidden=k, tokens=m, accelerator=H100).of_call(product(m, k, n), "forward")
@@ -61,6 +58,18 @@ def test_what_may_be_cut_or_not_lies_between() -> None:
     assert TensorCutting(4, sequences=True).of_category("elementwise") == BoundedFactor(0.25, 0.25, 0.25)
     assert TensorCutting(4).of_category("normalization") == WHOLE
     assert TensorCutting(4).of_category("gemm") == BoundedFactor(0.25, 0.25, 0.25)
+    # fewer ranks take longer
+    assert TensorCutting(0.25).cut_factor == BoundedFactor(4.0, 4.0, 4.0)
+    assert TensorCutting(0.25).cut_or_whole_factor == BoundedFactor(2.0, 1.0, 4.0)
+    assert TensorCutting(4).cut_or_whole_factor == BoundedFactor(0.5, 0.25, 1.0)
+    assert TensorCutting(4).of_category("other") == BoundedFactor(0.5, 0.25, 1.0)
+    assert TensorCutting(4, sequences=True).of_category("normalization") == BoundedFactor(0.25, 0.25, 0.25)
+    whole = Call("aten::add", (Tensor((4, 512), "bf16"),))
+    assert TensorCutting(4, hidden=512).of_call(whole, "forward") == WHOLE
+    cut = TensorCutting(4, hidden=512, sequences=True).of_call(whole, "forward")
+    assert cut == BoundedFactor(0.25, 0.25, 0.25)
+    scalar = Call("aten::fill_", (Tensor((), "bf16"),))
+    assert TensorCutting(4).of_call(scalar, "forward") is None
 
 
 def test_operators_of_a_recorded_run(repository: Path, tmp_path: Path) -> None:
@@ -85,9 +94,7 @@ def test_a_product_is_cut_along_neither_tokens_nor_the_hidden_size() -> None:
     found = alone.of_call(product(128, 512, 6), "forward")
     assert found == pytest.approx(BoundedFactor(1 / 3, 1 / 3, 1 / 3))
     assert alone.of_call(product(128, 512, 1), "forward") == pytest.approx(WHOLE)
-
-
-def test_products_by_name_and_by_their_shapes() -> None:
+    # products by name and by their shapes
     first = Tensor((64,), "bf16")
     added = Call("aten::addmm", (first, Tensor((32, 16), "bf16"), Tensor((16, 64), "bf16")))
     assert TensorCutting(2).of_call(added, "forward") == pytest.approx(HALF)
@@ -96,21 +103,6 @@ def test_products_by_name_and_by_their_shapes() -> None:
     assert TensorCutting(2).of_call(Call("aten::mm", ()), "forward") is None
 
 
-@pytest.mark.parametrize(("category", "factor"), [("optimizer", 1 / 3), ("moe", 1 / 3), ("attention", 1 / 3)])
-def test_categories_that_are_cut(category: str, factor: float) -> None:
-    assert TensorCutting(3).of_category(category) == BoundedFactor(factor, factor, factor)
-
-
-def test_fewer_ranks_take_longer() -> None:
-    assert TensorCutting(0.25).cut_factor == BoundedFactor(4.0, 4.0, 4.0)
-    assert TensorCutting(0.25).cut_or_whole_factor == BoundedFactor(2.0, 1.0, 4.0)
-    assert TensorCutting(4).cut_or_whole_factor == BoundedFactor(0.5, 0.25, 1.0)
-    assert TensorCutting(4).of_category("other") == BoundedFactor(0.5, 0.25, 1.0)
-    assert TensorCutting(4, sequences=True).of_category("normalization") == BoundedFactor(0.25, 0.25, 0.25)
-    whole = Call("aten::add", (Tensor((4, 512), "bf16"),))
-    assert TensorCutting(4, hidden=512).of_call(whole, "forward") == WHOLE
-    assert TensorCutting(4, hidden=512, sequences=True).of_call(whole, "forward") == BoundedFactor(
-        0.25, 0.25, 0.25
-    )
-    scalar = Call("aten::fill_", (Tensor((), "bf16"),))
-    assert TensorCutting(4).of_call(scalar, "forward") is None
+@pytest.mark.parametrize("category", ["optimizer", "moe", "attention"])
+def test_categories_that_are_cut(category: str) -> None:
+    assert TensorCutting(3).of_category(category) == BoundedFactor(1 / 3, 1 / 3, 1 / 3)

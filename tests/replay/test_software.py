@@ -25,7 +25,7 @@ from helpers.synthetic import (
 from helpers.true_steps import _true_step
 
 from cclbench.card.model import Hardware
-from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import price_collective
 from cclbench.hardware.collectives.schedule import read_schedule
@@ -79,6 +79,13 @@ def test_a_bucket_that_is_awaited_before_it_is_full_is_refused() -> None:
     replay = replayed(simulated(program(*gathers)))
     with pytest.raises(InputError, match="awaited before the last"):
         replay.predict(parse_scenario(["buckets=2"]))
+    # what awaits the first of a bucket awaits the whole: the step cannot get shorter than without it
+    ops = (
+        *(Compute(50_000), Collective("all_reduce", "dp", MIB, "a"), Compute(50_000)),
+        *(Collective("all_reduce", "dp", 2 * MIB, "b"), Compute(10_000), Await("a"), Compute(400_000)),
+    )
+    replay = replayed(simulated(program(*ops)))
+    assert step(replay, "buckets=2") > replay.unchanged.step_ns
 
 
 @contextmanager
@@ -98,10 +105,7 @@ def test_launches_of_a_graph_cost_their_host_nothing_in_between() -> None:
         true = _true_step(simulated(program(*ops)))
     assert replay.unchanged.step_ns > true + 30_000
     assert step(replay, "launches=graph") == pytest.approx(true, rel=2e-3)
-
-
-def test_a_graph_does_not_hide_what_the_host_waits_for() -> None:
-    """Where each step waits for its device, that remains; a pause between two launches goes."""
+    # where each step waits for its device, that remains; a pause between two launches goes
     ops = (Compute(10_000), Pause(200_000), Compute(10_000), Collective("all_reduce", "dp", MIB))
     replay = replayed(simulated(program(*ops)))
     paused = replay.unchanged.step_ns
@@ -128,26 +132,3 @@ def test_a_schedule_takes_the_place_of_what_the_library_chose(tmp_path: Path) ->
     assert more == pytest.approx((new / old - 1) * moved, abs=50)
     with pytest.raises(InputError, match="missing"):
         parse_scenario([f"schedule={tmp_path / 'missing.yaml'}"])
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("buckets=0", "not a number of collectives, 1 to 9,999"),
-        ("buckets=x2", "not a number of collectives, 1 to 9,999"),
-        ("launches=none", "use graph"),
-    ],
-)
-def test_values_that_mean_nothing(text: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        parse_scenario([text])
-
-
-def test_an_await_is_no_bucket() -> None:
-    """What awaits the first of a bucket awaits the whole: the step cannot get shorter than without it."""
-    ops = (
-        *(Compute(50_000), Collective("all_reduce", "dp", MIB, "a"), Compute(50_000)),
-        *(Collective("all_reduce", "dp", 2 * MIB, "b"), Compute(10_000), Await("a"), Compute(400_000)),
-    )
-    replay = replayed(simulated(program(*ops)))
-    assert step(replay, "buckets=2") > replay.unchanged.step_ns

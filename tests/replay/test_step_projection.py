@@ -7,13 +7,17 @@ import csv
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from helpers.neo_card import CARD as NEO
+from helpers.neo_card import neo_card  # noqa: F401 - a fixture
 from helpers.replay_subjects import card, degrees
 
-from cclbench.ground.errors import InputError
+import cclbench
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import NoPrice, price_collective
 from cclbench.hardware.collectives.ratio import time_ratio
@@ -36,15 +40,19 @@ def test_the_measured_layout_takes_its_measured_time() -> None:
     step, _ = project_step(CARD, SYSTEM, layout(), 6.0, layout())
     assert step.expected == pytest.approx(6e9)
     assert (step.low, step.high) == (pytest.approx(6e9 / NOISE), pytest.approx(6e9 * NOISE))
-
-
-def test_twice_the_samples_take_less_than_twice_as_long() -> None:
-    """The pipeline fills once for any number of micro-batches."""
+    # the pipeline fills once for any number of micro-batches
     step, notes = project_step(CARD, SYSTEM, layout(), 6.0, layout(batch=2048))
     assert step.low <= step.expected <= step.high  # type: ignore[operator]
     # 64 and 32 micro-batches with the head on the last of 2 stages, without sends and the rest of a step
     assert 6 * 64.9 / 33 > step.expected / 1e9 > 6 * 1.9
     assert "1f1b: 64 micro-batches, layers split as evenly" in " ".join(notes)
+    # another micro batch gives bounds alone
+    step, notes = project_step(CARD, SYSTEM, layout(), 6.0, layout(micro=1))
+    assert step.expected is None
+    assert step.high > 3.5 * step.low
+    assert any(
+        "other tokens of a micro-batch on a rank: products at the peak are in proportion" in n for n in notes
+    )
 
 
 def test_better_schedules_take_less_of_few_micro_batches() -> None:
@@ -54,23 +62,11 @@ def test_better_schedules_take_less_of_few_micro_batches() -> None:
     assert all(one.expected < usual.expected for one in others)  # type: ignore[operator]
 
 
-def test_another_micro_batch_gives_bounds_alone() -> None:
-    step, notes = project_step(CARD, SYSTEM, layout(), 6.0, layout(micro=1))
-    assert step.expected is None
-    assert step.high > 3.5 * step.low
-    assert any(
-        "other tokens of a micro-batch on a rank: products at the peak are in proportion" in n for n in notes
-    )
-
-
-def test_stages_that_replicas_do_not_need_to_wait_for() -> None:
+def test_notes_name_the_weak_classes_of_its_transfers() -> None:
     """A single replica exchanges no gradients, a single stage sends nothing."""
     _, notes = project_step(CARD, SYSTEM, layout(1, 1, batch=64), 4.0, layout(1, 1, batch=128))
     assert not [note for note in notes if "gradients" in note or "send" in note]
-
-
-def test_notes_name_the_weak_classes_of_its_transfers() -> None:
-    """No published machine has a sweep of sends; those without stages and replicas have no such note."""
+    # no published machine has a sweep of sends; those without stages and replicas have no such note
     _, notes = project_step(CARD, SYSTEM, layout(), 6.0, layout(batch=2048))
     assert [note for note in notes if note.startswith("weak class: send_recv, ")]
     _, alone = project_step(CARD, SYSTEM, layout(1, 1, batch=64), 4.0, layout(1, 1, batch=128))
@@ -214,7 +210,6 @@ def test_published_layouts_from_the_nearest_other_one(test_data: Path) -> None:
         others = [job for job in jobs if job[0].micro_batch == asked.micro_batch and job[0] != asked]
         base, base_s = min(others, key=lambda job: job[0].distance(asked))
         step, _ = project_step(CARD, SYSTEM, base, base_s, asked)
-        assert step.expected is not None
         errors.append(abs(step.expected / 1e9 / measured_s - 1))
         if not step.low <= measured_s * 1e9 <= step.high:
             missed.append(i)
@@ -279,3 +274,80 @@ def test_a_pipeline_of_a_published_benchmark() -> None:
     assert step.low <= 27.94e9 <= step.high
     assert step.high / step.low < 1.08
     assert step.expected == pytest.approx(27.94e9, rel=0.02)
+
+
+def projected(path: Path, gpus: int = 256, step_s: float = 6.43, **options: Any) -> tuple[float, ...]:
+    """Low, expected and high of the projected step, ns, and relative samples of a step."""
+    projection = cclbench.project(path, "alps-gh200", gpus, step_s=step_s, **options)
+    (outcome,) = projection.result.predicted
+    (layout,) = projection.layouts
+    return outcome.low_ns, outcome.step_ns or 0.0, outcome.high_ns, layout.samples
+
+
+@pytest.mark.parametrize(
+    ("options", "job"),
+    [
+        ({"layout": "pp=4", "sets": ["batch=global"]}, JobLayout(degrees(tp=4, dp=16, pp=4), 4, 1024)),
+        ({"layout": "pp=4"}, JobLayout(degrees(tp=4, dp=16, pp=4), 4, 2048)),
+        ({}, JobLayout(degrees(tp=4, dp=32, pp=2), 4, 4096)),
+        (
+            {"layout": "pp=4,dp=16", "sets": ["parallelism.schedule=zero_bubble"]},
+            JobLayout(degrees(tp=4, dp=16, pp=4), 4, 2048, "zero_bubble"),
+        ),
+        (
+            {"layout": "pp=4", "sets": ["parallelism.interleave=2"]},
+            JobLayout(degrees(tp=4, dp=16, pp=4), 4, 2048, turns=2),
+        ),
+        ({"layout": "cp=2"}, JobLayout(degrees(tp=4, cp=2, dp=16, pp=2), 4, 2048)),
+        (
+            {"layout": "pp=1", "sets": ["batch=global"], "gpus": 2048},
+            JobLayout(degrees(tp=4, dp=512), 2, 1024),
+        ),
+    ],
+)
+def test_a_card_s_job_is_projected(neo: Path, options: dict[str, Any], job: JobLayout) -> None:
+    """Degrees not stated stay; replicas keep their 128 samples unless the batch stays, then down to two."""
+    sizes = card(
+        {"parameters": 2_651_307_520, "hidden": 2560, "layers": 32, "vocabulary": 50_257},
+        {"sequence_length": 2048},
+        "fp16",
+    )
+    measured = JobLayout(degrees(tp=4, dp=8, pp=2), 4, 1024)
+    step, _ = project_step(sizes, catalog.system("alps-gh200"), measured, 6.43, job)
+    low, expected, high, samples = projected(neo, **options)
+    assert (low, expected, high) == pytest.approx((step.low, step.expected or 0.0, step.high))
+    assert samples == 8 * job.global_batch / 1024
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options", "error", "says"),
+    [
+        (
+            *("system: alps-gh200", "system: aws-p5", {}, InputError),
+            "measured on aws-p5 .*another machine needs a",
+        ),
+        ("phase: training", "phase: inference", {}, InputError, "is not training"),
+        ("micro: 4, ", "", {}, InputError, r"state workload\.batch\.micro in a card"),
+        ("global: 1024, ", "", {}, InputError, r"state workload\.batch\.global in a card"),
+        ("pp: 2", "pp: 2, ep: 16", {}, InputError, "do not make the 64 ranks"),
+        ("", "", {"sets": ["kernels.time=x0.5"]}, UsageError, r"kernels\.time needs a trace of a rank"),
+        ("", "", {"layout": "tp=8"}, InputError, "layers split otherwise"),
+        ("", "", {"layout": "dp=2"}, UsageError, "makes 16 ranks, not 256"),
+        ("", "", {"layout": "pp=64"}, InputError, "32 layers are too few for 64 parts"),
+        ("", "", {"gpus": 100}, UsageError, "not a multiple of the 8 of a replica"),
+        ("", "", {"per_node": 8}, UsageError, "alps-gh200 has 4 accelerators a node, not 8"),
+        ("", "", {"step_s": 0.1}, InputError, "less than the products of a step take on 64"),
+    ],
+)
+def test_what_a_card_and_a_step_do_not_show(
+    neo: Path, old: str, new: str, options: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    neo.write_text(NEO.replace(old, new, 1) if old else NEO)
+    with pytest.raises(error, match=says):
+        projected(neo, **options)
+
+
+def test_a_machine_that_the_card_does_not_state_is_the_measured_one(neo: Path) -> None:
+    before = projected(neo)
+    neo.write_text(NEO.replace("system: alps-gh200, ", ""))
+    assert projected(neo) == before

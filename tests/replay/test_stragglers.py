@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.replay_rows import item, rank
+from helpers.replay_rows import Item, item, kernel, rank
 from helpers.synthetic import (
     Collective,
     Compute,
@@ -31,6 +32,11 @@ from cclbench.replay.stragglers import StragglerSlowdown, of_graph, rank_coordin
 from cclbench.replay.tables import GraphInput
 from cclbench.replay.typical_work import _behind_others, _launch_needs, _medians_by_code, rank_roles
 
+
+def reduce(begin: float, end: float, lane: tuple[int, int] = (0, 7)) -> Item:
+    return item("nccl", begin, end, lane=lane, call=0)
+
+
 STAGES = {"pp": {0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 1}, "dp": {r: r % 3 for r in range(6)}}
 PIPELINE = """\
 version: 1
@@ -42,26 +48,18 @@ operators: {fwd: {does: compute}, send: {does: send, peer: {pp: 1}}, recv: {does
 """
 
 
-def test_ranks_of_no_stage_are_compared_among_themselves() -> None:
-    graph = SimpleNamespace(nodes=SimpleNamespace(rank=np.array([-1, 0, 1, 3])), windowed=[])
-    ranks, role = rank_roles(graph, {"pp": {0: 0, 1: 1}})  # type: ignore[arg-type]
-    assert (ranks, role.tolist()) == ([0, 1, 3], [0, 1, -1, -1])
+def job_of(*work: Sequence[Item], size: int | None = None) -> list[GraphInput]:
+    """Ranks with those rows, the last of which is an all-reduce of all of them."""
+    return [
+        rank(r, work=own, instances=[0], size=size or len(work), windows=[(0, 0, own[-1]["end"])])
+        for r, own in enumerate(work)
+    ]
 
 
 def three(late: float) -> list[GraphInput]:
     """Kernels of 100 µs, on rank 2 of `late`, then an all-reduce of 20 µs from the last arrival."""
-    took = (100, 100, late)
-    done = max(took) + 20
-    return [
-        rank(
-            r,
-            work=[item("k", 0, took[r], lane=(0, 7)), item("nccl", took[r], done, lane=(0, 9), call=0)],
-            instances=[0],
-            size=3,
-            windows=[(0, 0, done)],
-        )
-        for r in range(3)
-    ]
+    done = max(100, late) + 20
+    return job_of(*([kernel(0, took), reduce(took, done, (0, 9))] for took in (100, 100, late)))
 
 
 def test_one_rank_that_computes_longer() -> None:
@@ -71,14 +69,10 @@ def test_one_rank_that_computes_longer() -> None:
     assert found.job == found.causes["compute"] == found.ranks[2] == 150 / 120
     assert (found.ranks[0], found.ranks[1]) == (1, 1)
     assert list(found.causes) == ["compute"]
-
-
-def test_no_straggler_is_no_slowdown() -> None:
+    # no straggler is no slowdown
     found = of_graph(build_graph(three(100)), {})
     assert (found.job, found.causes, set(found.ranks.values())) == (1, {}, {1})
-
-
-def test_a_rank_that_computes_less_speeds_nothing_up() -> None:
+    # a rank that computes less speeds nothing up
     assert of_graph(build_graph(three(60)), {}).job == 1
 
 
@@ -177,21 +171,22 @@ def test_a_simulated_job_without_stragglers(tmp_path: Path) -> None:
 
 
 def test_ranks_that_do_other_work_are_not_compared() -> None:
-    ranks = three(130)
-    other = [rank(0, work=[item("other", 0, 100, lane=(0, 7)), item("nccl", 100, 150, lane=(0, 9), call=0)],
-                  instances=[0], size=3, windows=[(0, 0, 150)]), *ranks[1:]]  # fmt: skip
+    other = job_of([kernel(0, 100, name="other"), reduce(100, 150, (0, 9))], size=3)
     with pytest.raises(InputError, match="ranks do different work: 30% of its time"):
-        of_graph(build_graph(other), {})
+        of_graph(build_graph([*other, *three(130)[1:]]), {})
 
 
 def test_there_is_nothing_to_compare() -> None:
     with pytest.raises(InputError, match="there is one"):
         of_graph(build_graph(three(100)[:1]), {})
-    unmatched = [
-        rank(r, work=[item("k", 0, 100, lane=(0, 7))], instances=[], windows=[(0, 0, 100)]) for r in (0, 1)
-    ]
+    unmatched = [rank(r, work=[kernel(0, 100)], windows=[(0, 0, 100)]) for r in (0, 1)]
     with pytest.raises(InputError, match="no collective is matched"):
         of_graph(build_graph(unmatched), {})
+    # a cpu's kernels are not compared
+    graph = build_graph(three(130))
+    object.__setattr__(graph.windowed[1], "on_host", True)
+    with pytest.raises(InputError, match="the kernels of a CPU are its operators"):
+        of_graph(graph, {})
 
 
 @pytest.mark.parametrize(
@@ -225,34 +220,24 @@ def job(groups: list[tuple[str, list[int]]]) -> object:
 
 
 def test_a_rank_s_place_is_that_in_its_largest_group() -> None:
-    found = rank_coordinates(
-        job([("mesh_dp", [4, 0, 2]), ("mesh_dp", [2, 4]), ("mesh_tp", [1]), ("other", [0, 1])])  # type: ignore[arg-type]
-    )
+    groups = [("mesh_dp", [4, 0, 2]), ("mesh_dp", [2, 4]), ("mesh_tp", [1]), ("other", [0, 1])]
+    found = rank_coordinates(job(groups))  # type: ignore[arg-type]
     assert found == {"dp": {0: 0, 2: 1, 4: 2}}
     # of groups as large the later place
     both = rank_coordinates(job([("mesh_pp", [0, 1]), ("mesh_pp", [1, 2])]))  # type: ignore[arg-type]
     assert both == {"pp": {0: 0, 1: 1, 2: 1}}
+    # ranks of no stage are compared among themselves
+    graph = SimpleNamespace(nodes=SimpleNamespace(rank=np.array([-1, 0, 1, 3])), windowed=[])
+    ranks, role = rank_roles(graph, {"pp": {0: 0, 1: 1}})  # type: ignore[arg-type]
+    assert (ranks, role.tolist()) == ([0, 1, 3], [0, 1, -1, -1])
 
 
-def copying(
-    first: tuple[float, float], second: tuple[float, float], third: tuple[float, float]
-) -> list[GraphInput]:
+def copying(*took: tuple[float, float]) -> list[GraphInput]:
     """A kernel and a copy of those lengths one behind the other on each rank, and an all-reduce of 20 µs."""
-    done = max(k + c for k, c in (first, second, third)) + 20
-    return [
-        rank(
-            r,
-            work=[
-                item("k", 0, k, lane=(0, 7)),
-                item("c", k, k + c, lane=(0, 7), copy=True),
-                item("nccl", k + c, done, lane=(0, 7), call=0),
-            ],
-            instances=[0],
-            size=3,
-            windows=[(0, 0, done)],
-        )
-        for r, (k, c) in enumerate((first, second, third))
-    ]
+    done = max(k + c for k, c in took) + 20
+    return job_of(
+        *([kernel(0, k), kernel(k, k + c, name="c", copy=True), reduce(k + c, done)] for k, c in took)
+    )
 
 
 def test_causes_are_told_apart() -> None:
@@ -267,12 +252,8 @@ def test_causes_are_told_apart() -> None:
 def test_places_of_dimensions_and_of_too_many_places(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = build_graph(copying((100, 30), (100, 50), (110, 30)))
     placed = {"dp": {0: 0, 1: 0, 2: 1}, "tp": {0: 0, 1: 0, 2: 0}, "cp": {0: 0, 2: 5}}
-    assert of_graph(graph, placed).places == {
-        ("dp", 0): 170 / 150,
-        ("dp", 1): 160 / 150,
-        ("cp", 0): 1.0,
-        ("cp", 5): 160 / 150,
-    }
+    dp, cp = {("dp", 0): 170 / 150, ("dp", 1): 160 / 150}, {("cp", 0): 1.0, ("cp", 5): 160 / 150}
+    assert of_graph(graph, placed).places == dp | cp
     monkeypatch.setattr(stragglers, "_MOST_PLACES", 1)
     assert of_graph(graph, placed).places == {}
 
@@ -291,17 +272,8 @@ def test_there_is_time_for_so_many_replays(monkeypatch: pytest.MonkeyPatch) -> N
 
 def meeting(computed: tuple[float, ...], met: tuple[float, ...]) -> list[GraphInput]:
     """Kernels that end then, in one stream all-reduces of 20 µs that begin then; times in µs."""
-    done = max(met) + 20
-    return [
-        rank(
-            r,
-            work=[item("k", 0, end, lane=(0, 7)), item("nccl", begin, done, lane=(0, 7), call=0)],
-            instances=[0],
-            size=len(met),
-            windows=[(0, 0, done)],
-        )
-        for r, (end, begin) in enumerate(zip(computed, met, strict=True))
-    ]
+    done, pairs = max(met) + 20, zip(computed, met, strict=True)
+    return job_of(*([kernel(0, end), reduce(begin, done)] for end, begin in pairs))
 
 
 def test_a_wait_that_no_row_records_is_no_launch_delay() -> None:
@@ -313,29 +285,18 @@ def test_a_wait_that_no_row_records_is_no_launch_delay() -> None:
     assert (found.step_ns, found.ideal_ns) == (3_121_000, 121_000)
     assert "launch" not in found.causes
     assert found.ranks == {0: 1.0, 1: 1.0, 2: 1.0, 3: 3_121 / 121}
-
-
-def test_a_late_launch_counts_as_far_as_it_makes_its_rank_late() -> None:
-    """Rank 3's all-reduce comes 3,001 µs after its kernel, the others' 1 µs; without any delay 120 each."""
+    # rank 3's all-reduce comes 3,001 µs after its kernel, the others' 1 µs; without any delay 120 each
     found = of_graph(build_graph(meeting((100,) * 4, (101, 101, 101, 3_101))), {})
     assert (found.step_ns, found.ideal_ns) == (3_121_000, 121_000)
     assert found.causes == {"launch": 3_121 / 121}
     assert found.bounds == (1.0, 3_121 / 121)
 
 
-def test_a_rank_and_step_take_what_the_median_rank_takes() -> None:
+def test_what_the_median_rank_takes() -> None:
     """Two kernels a step, 100 and 100, 140 and 60, 60 and 140: all have the same work, none is late."""
-    made = []
-    for r, first in enumerate((100, 140, 60)):
-        work = [item("k", 0, first, lane=(0, 7)), item("k", first, 200, lane=(0, 7))]
-        work.append(item("nccl", 200, 220, lane=(0, 9), call=0))
-        made.append(rank(r, work=work, instances=[0], size=3, windows=[(0, 0, 220)]))
-    graph = build_graph(made)
-    assert of_graph(graph, {}).job == 1.0
-
-
-def test_typical_work_that_takes_longer_is_no_speedup() -> None:
-    """A rank that is faster than the median, 60, 100 and 100 µs, all-reduces after a kernel of its own."""
+    work = ([kernel(0, first), kernel(first, 200), reduce(200, 220, (0, 9))] for first in (100, 140, 60))
+    assert of_graph(build_graph(job_of(*work)), {}).job == 1.0
+    # A rank that is faster than the median, 60, 100 and 100 µs, all-reduces after a kernel of its own
     graph = build_graph(meeting((100, 100, 60), (101, 101, 61)))
     assert of_graph(graph, {}).job == 1.0
 
@@ -366,20 +327,10 @@ def test_what_a_call_needs_to_be_launched() -> None:
 @pytest.mark.parametrize(("other", "refused"), [(25, False), (26, True)])
 def test_up_to_a_tenth_of_the_work_may_be_of_one_rank(other: float, refused: bool) -> None:
     """Of 225 µs and one rank's own kernel, of which most ranks have none."""
-    made = []
-    for r in range(3):
-        own = [item("own", 75, 75 + other, lane=(0, 7))] if r == 0 else []
-        work = [item("k", 0, 75, lane=(0, 7)), *own, item("nccl", 110, 120, lane=(0, 9), call=0)]
-        made.append(rank(r, work=work, instances=[0], size=3, windows=[(0, 0, 120)]))
+    shared = [kernel(0, 75), reduce(110, 120, (0, 9))]
+    made = job_of([shared[0], kernel(75, 75 + other, name="own"), shared[1]], shared, shared)
     if not refused:
         of_graph(build_graph(made), {})
         return
     with pytest.raises(InputError, match="ranks do different work: 10% of its time has no counterpart"):
         of_graph(build_graph(made), {})
-
-
-def test_a_cpu_s_kernels_are_not_compared() -> None:
-    graph = build_graph(three(130))
-    object.__setattr__(graph.windowed[1], "on_host", True)
-    with pytest.raises(InputError, match="the kernels of a CPU are its operators"):
-        of_graph(graph, {})

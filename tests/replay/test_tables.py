@@ -35,28 +35,20 @@ def row(cat: str, name: str, ts: float, dur: float, correlation: int, **args: ob
     return {**DEVICE, "tid": told["stream"], "cat": cat, "name": name, "ts": ts, "dur": dur, "args": told}
 
 
+WAITING = {"stream": 20, "wait_on_stream": 7}
+WAITING |= {"wait_on_cuda_event_record_corr_id": 14, "wait_on_cuda_event_id": 1}
 EVENTS = [
     {**HOST, "cat": "user_annotation", "name": "ProfilerStep#3", "ts": 90, "dur": 200},
     {**HOST, "cat": "cpu_op", "name": "aten::mm", "ts": 100, "dur": 10},
     {**HOST, "cat": "cpu_op", "name": "autograd::engine::evaluate_function: X", "ts": 120, "dur": 10},
-    call("cudaLaunchKernel", 102, 3, 11),
-    call("cudaMemcpyAsync", 112, 3, 12),
-    call("cudaMemsetAsync", 116, 3, 13),
-    call("cudaEventRecord", 130, 1, 14),
-    call("cudaStreamWaitEvent", 132, 1, 15),
-    call("cudaDeviceSynchronize", 140, 50, 16),
+    *(call("cudaLaunchKernel", 102, 3, 11), call("cudaMemcpyAsync", 112, 3, 12)),
+    *(call("cudaMemsetAsync", 116, 3, 13), call("cudaEventRecord", 130, 1, 14)),
+    *(call("cudaStreamWaitEvent", 132, 1, 15), call("cudaDeviceSynchronize", 140, 50, 16)),
     row("kernel", "gemm", 110, 20.5, 11, grid=[4, 5, 2], block=[128, 1, 1]),
     row("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 131, 5, 12, bytes=100),
     row("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 137, 2, 17, bytes=100),
     row("gpu_memset", "Memset (Device)", 140, 2, 13, bytes=100),
-    row(
-        *("cuda_sync", "Stream Wait Event", 133, 0, 15),
-        stream=20,
-        cuda_sync_kind="Stream Wait Event",
-        wait_on_stream=7,
-        wait_on_cuda_event_record_corr_id=14,
-        wait_on_cuda_event_id=1,
-    ),
+    row("cuda_sync", "Stream Wait Event", 133, 0, 15, cuda_sync_kind="Stream Wait Event", **WAITING),
     row("cuda_sync", "Context Sync", 141, 48, 16, stream=-1, cuda_sync_kind="Context Sync"),
 ]
 
@@ -92,21 +84,18 @@ def test_rows_count_from_the_device_s_first(tmp_path: Path) -> None:
     assert [work.lanes[code] for code in work.lane.tolist()] == [(0, 7)] * 4
     assert [work.categories[code] for code in work.category.tolist()] == ["gemm", "copy", "copy", "copy"]
     assert told(one.launches) == [
-        *(("cudaLaunchKernel", -8, -5, 11), ("cudaMemcpyAsync", 2, 5, 12), ("cudaMemsetAsync", 6, 9, 13)),
+        *(("cudaLaunchKernel", -8, -5, 11), ("cudaMemcpyAsync", 2, 5, 12), ("cudaMemsetAsync", 6, 9, 13))
     ]
     assert told(one.syncs) == [("cudaDeviceSynchronize", 30, 80, 16)]
     assert [name for name, *_ in told(one.host)] == [
-        *("ProfilerStep#3", "aten::mm", "autograd::engine::evaluate_function: X"),
+        *("ProfilerStep#3", "aten::mm", "autograd::engine::evaluate_function: X")
     ]
     assert one.computing.tolist() == [False, True, False]
     assert one.annotation.tolist() == [True, False, False]
     assert (one.policy, one.windows, one.open_windows) == ("device", ((3, 0, 32_000),), ())
     assert (one.processors, one.on_host, len(one.marks)) == (108, False, 0)
-    assert (one.windowed_rank.rank, one.windowed_rank.windows, one.windowed_rank.policy) == (
-        0,
-        one.windows,
-        "device",
-    )
+    windowed = one.windowed_rank
+    assert (windowed.rank, windowed.windows, windowed.policy) == (0, one.windows, "device")
 
 
 def test_waits_are_stated_at_their_calls_times(tmp_path: Path) -> None:
@@ -117,15 +106,11 @@ def test_waits_are_stated_at_their_calls_times(tmp_path: Path) -> None:
     assert stated.call.tolist() == [15, 16]
     assert stated.event_stream.tolist() == [7, -1]
     assert stated.recorded.tolist() == [20_000, UNTOLD]
-
-
-def test_a_wait_whose_calls_are_not_in_the_trace_has_its_own_time(tmp_path: Path) -> None:
+    # a wait whose calls are not in the trace has its own time
     kept = [e for e in EVENTS if e["name"] not in ("cudaEventRecord", "cudaStreamWaitEvent")]
     stated = read(tmp_path, kept).stated
     assert (stated.time.tolist(), stated.recorded.tolist()) == ([23_000, 30_000], [UNTOLD, UNTOLD])
-
-
-def test_a_trace_without_stated_waits(tmp_path: Path) -> None:
+    # a trace without stated waits
     assert read(tmp_path, [e for e in EVENTS if e["cat"] != "cuda_sync"]).stated is None
 
 
@@ -136,7 +121,12 @@ def test_a_rank_s_time_on_the_common_clock() -> None:
     assert CommonClock(None, 7, 5_000).on_common_clock(np.array([5_001])).tolist() == [1]
 
 
-def test_codes_of_several_vocabularies() -> None:
+def test_rows_by_their_names_and_codes(tmp_path: Path) -> None:
+    work = read(tmp_path, EVENTS).work
+    assert work.rows_named("HtoD", "gemm").tolist() == [True, True, False, False]
+    assert work.rows_matching(r"^Mem.*\(Device").tolist() == [False, False, True, True]
+    assert [name for name, *_ in told(work.take_rows(np.array([3, 0])))] == ["Memset (Device)", "gemm"]
+    # codes of several vocabularies
     known = {"a": 0}
     assert recode_words(np.array([1, 0, -1, 1], np.int32), ("a", "b"), known).tolist() == [1, 0, -1, 1]
     assert recode_words(np.array([0, 1], np.int32), ("c", "a"), known).tolist() == [2, 0]
@@ -144,13 +134,6 @@ def test_codes_of_several_vocabularies() -> None:
     empty = join_rows([])
     assert (len(empty), empty.names, empty.lanes) == (0, (), ())
     assert empty.rows_named("x").tolist() == []
-
-
-def test_rows_by_their_names(tmp_path: Path) -> None:
-    work = read(tmp_path, EVENTS).work
-    assert work.rows_named("HtoD", "gemm").tolist() == [True, True, False, False]
-    assert work.rows_matching(r"^Mem.*\(Device").tolist() == [False, False, True, True]
-    assert [name for name, *_ in told(work.take_rows(np.array([3, 0])))] == ["Memset (Device)", "gemm"]
 
 
 def test_of_host_rows_that_begin_together_the_outer_one_comes_first(tmp_path: Path) -> None:
@@ -162,9 +145,7 @@ def test_of_host_rows_that_begin_together_the_outer_one_comes_first(tmp_path: Pa
         {**thread, "cat": "cpu_op", "name": "aten::linear", "ts": 100, "dur": 40},
         {**thread, "cat": "cpu_op", "name": "aten::relu", "ts": 50, "dur": 20},
     ]
-    trace = {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": events}
-    (tmp_path / "rank0.json").write_text(json.dumps(trace))
-    (one,) = graph_inputs(cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store"))
+    one = read(tmp_path, events)
     names = [one.host.names[code] for code in one.host.name]
     assert names == ["aten::relu", "forward", "aten::linear", "aten::view"]
     assert one.annotation.tolist() == [False, True, False, False]

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random layouts whose truth under another network is known: simulated again with it."""
+"""Simulated jobs whose truth is known: under another network, at eight times the ranks, in worlds that
+deviate from the model; `scripts/bench/replay.py` has more of each."""
 
 from __future__ import annotations
 
 from statistics import median
 
 import pytest
+from helpers.monotone import drawn
+from helpers.perturbed import Draws, held
+from helpers.scaled_jobs import Scaled, job, scaled, smaller
+from helpers.single_rank_jobs import from_one_rank
 from helpers.true_steps import Change, errors, fast, slow
 
 IDENTITY, MEDIAN, WORST = 0.01, 0.033, 0.1
@@ -31,3 +36,63 @@ def test_with_events_traced_little_is_left_to_chance() -> None:
     assert median(off) <= 1e-4
     assert off[-3] <= 3e-3
     assert off[-1] <= 0.05
+
+
+def test_faster_never_lengthens_and_slower_never_shortens() -> None:
+    found = drawn(10, 10, seed=1)
+    assert not found.violations, found.violations[0]
+    assert (found.layouts, found.settings) == (10, 100)
+    assert found.idle + found.refused < found.settings / 2
+
+
+MEDIAN_64, NEAR, FROM_ONE = 0.033, 0.02, 0.07
+
+
+@pytest.fixture(scope="module")
+def jobs() -> list[Scaled]:
+    """Replicas alone, stages and experts."""
+    return [scaled(smaller(job(seed))) for seed in (1, 5, 7)]
+
+
+def test_steps_of_64_ranks_from_traces_of_8(jobs: list[Scaled]) -> None:
+    """`python scripts/bench/replay.py scaling` has 36 of them."""
+    assert median(abs(one.error) for one in jobs) <= MEDIAN_64
+    assert all(one.held or abs(one.error) <= NEAR for one in jobs)
+
+
+def test_a_prediction_is_nearer_than_no_change_or_ideal_scaling(jobs: list[Scaled]) -> None:
+    """The step of the small job, and that with the work of a rank alone rescaled."""
+    for one in jobs:
+        work = (one.job.small.tp * one.job.small.pp) / (one.job.large.tp * one.job.large.pp)
+        assert abs(one.error) < abs(one.small_ns * work / one.large_ns - 1)
+
+
+def test_steps_of_64_ranks_from_a_trace_of_one() -> None:
+    """Replicas, split tensors and stages; `python scripts/bench/replay.py scaling --from-one` has more."""
+    jobs = [from_one_rank(seed) for seed in (6, 7, 10)]
+    assert all(one.held for one in jobs)
+    assert median(abs(one.error) for one in jobs) <= FROM_ONE
+
+
+def draw_deviations(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All draws are that many standard deviations; of an unspecified figure none."""
+    monkeypatch.setattr(Draws, "_normal", lambda _, of: 0.0 if of == "assumed" else value)
+
+
+def test_a_world_as_the_model_has_it_is_within_all_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_deviations(0.0, monkeypatch)
+    found = held(4, 3, "scale_up.bandwidth=x2", whole=True)
+    assert found.inside == found.layouts > 0
+
+
+def test_what_deviates_alike_before_and_after_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_deviations(3.0, monkeypatch)
+    found = held(4, 3, "scale_up.bandwidth=x2", whole=True)
+    assert found.inside == found.layouts > 0
+
+
+def test_a_machine_that_alone_is_far_slower_is_above_its_band(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Draws, "_normal", lambda _, of: 20.0 if "aws-p5" in of else 0.0)
+    found = held(3, 3, "system=aws-p5", whole=True)
+    assert found.above > 0
+    assert found.below == 0

@@ -22,113 +22,155 @@ def ns(*values: float) -> np.ndarray:
     return np.array([round(value * 1000) for value in values], np.int64)
 
 
-def issued(
-    *rows: tuple[int, float, float, float, float], collectives: tuple[int, ...] = ()
-) -> DeviceLaunches:
+Row = tuple[int, float, float, float, float]
+Waits = list[tuple[int, int, int, bool]]
+
+
+def issued(*rows: Row, collectives: tuple[int, ...] = ()) -> DeviceLaunches:
     """(lane, issue, bound, start, end); the lanes of collectives."""
     lane, *times = zip(*rows, strict=True)
     issue, bound, start, end = (ns(*column) for column in times)
     return DeviceLaunches(np.array(lane), issue, bound, start, end, np.isin(lane, collectives))
 
 
-def found(rows: DeviceLaunches, doubt: int = 1_000, grain: int = 1) -> list[tuple[int, int, int, bool]]:
+def found(*rows: Row, doubt: int = 1_000, grain: int = 1, collectives: tuple[int, ...] = ()) -> Waits:
     """Source, target, lag and whether it shows, of each wait."""
-    waits = between_streams(rows, doubt, grain)
+    waits = between_streams(issued(*rows, collectives=collectives), doubt, grain)
     columns = waits.source, waits.target, waits.lag, waits.seen
     return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def test_stretches_know_the_row_around_them() -> None:
-    # an outer row 0-1000 holds one of 100-200 and one of 400-410; then nothing until 2000
-    found = thread_stretches(ns(0, 100, 400, 2000), ns(1000, 200, 410, 2001))
-    assert found.start.tolist() == ns(0, 100, 200, 410, 1000).tolist()
-    assert found.end.tolist() == ns(100, 200, 400, 1000, 2000).tolist()
-    assert found.around.tolist() == [0, 1, 0, 0, -1]
+FIRST = (0, 0, 5, 5, 50)
+STREAMS: dict[str, tuple[list[Row], Waits]] = {
+    # twice stream 1 starts as 0 ends; once it comes later anyway, and would wait all the same
+    "one that always waits has an edge for every row": (
+        [
+            *(FIRST, (1, 1, 6, 51, 60), (0, 100, 105, 105, 150), (1, 101, 106, 151, 160)),
+            *((0, 200, 205, 205, 210), (1, 250, 255, 255, 260)),
+        ],
+        [(0, 1, 1_000, True), (2, 3, 1_000, True), (4, 5, 1_000, True)],
+    ),
+    # its second row runs beside the other stream's: asynchronous; its third is held until that one ends
+    "one that overlaps another waits only where it visibly does": (
+        [(0, 0, 5, 5, 500), (1, 1, 6, 6, 20), (1, 2, 20, 502, 510)],
+        [(0, 2, 2_000, True)],
+    ),
+    "a late start behind nothing is not explained": ([FIRST, (1, 1, 6, 400, 410)], []),
+    # two streams have ended before it starts: 20 µs before, and just then
+    "it waited for what ended last": (
+        [(0, 0, 5, 5, 30), (2, 1, 6, 6, 50), (1, 2, 7, 50, 60)],
+        [(1, 2, 0, True)],
+    ),
+    "of three lanes that which begins first ends last": (
+        [FIRST, (2, 1, 6, 10, 40), (3, 2, 7, 15, 30), (1, 3, 8, 50, 60)],
+        [(0, 3, 0, True)],
+    ),
+    "of three lanes that which begins first ends first": (
+        [(0, 0, 5, 5, 30), (2, 1, 6, 10, 40), (3, 2, 7, 15, 50), (1, 3, 8, 50, 60)],
+        [(2, 3, 0, True)],
+    ),
+    "one that begins when it may has waited for nothing": ([(0, 0, 5, 5, 50.001), (1, 40, 50, 50, 60)], []),
+    # its first row comes late anyway; the third follows its own stream's second, which has waited
+    "one that waits does so before it shows and once for a row": (
+        [
+            *((3, 0, 0, 0, 1), FIRST, (1, 90, 95, 95, 100), (0, 100, 105, 105, 150)),
+            *((1, 101, 106, 151, 160), (1, 102, 160, 160, 170)),
+        ],
+        [(1, 2, 1_000, True), (3, 4, 1_000, True)],
+    ),
+    # stream 1 always waits for 0; of what 2 was given it waits for one row, and runs beside another
+    "a wait that another stream explains only in part is kept": (
+        [
+            *(FIRST, (1, 1, 6, 51, 60), (2, 2, 7, 7, 300), (0, 2.5, 50, 100, 110), (1, 3, 60, 301, 310)),
+            *((2, 4, 300, 302, 400), (1, 5, 310, 310, 320)),
+        ],
+        [(0, 1, 1_000, True), (2, 4, 1_000, True), (3, 4, 1_000, True)],
+    ),
+}
 
 
-def test_a_stream_that_always_waits_has_an_edge_for_every_row() -> None:
-    """Twice it starts as the other ends; once it comes later anyway, and would wait all the same."""
-    rows = issued(
-        (0, 0, 5, 5, 50),
-        (1, 1, 6, 51, 60),
-        (0, 100, 105, 105, 150),
-        (1, 101, 106, 151, 160),
-        (0, 200, 205, 205, 210),
-        (1, 250, 255, 255, 260),
-    )
-    assert found(rows) == [(0, 1, 1_000, True), (2, 3, 1_000, True), (4, 5, 1_000, True)]
+@pytest.mark.parametrize(("rows", "waits"), STREAMS.values(), ids=STREAMS)
+def test_streams_that_wait_for_others(rows: list[Row], waits: Waits) -> None:
+    assert found(*rows) == waits
 
 
-def test_a_stream_that_overlaps_another_waits_only_where_it_visibly_does() -> None:
-    """Its second row runs beside the other stream's: asynchronous; its third is held until that one ends."""
-    rows = issued((0, 0, 5, 5, 500), (1, 1, 6, 6, 20), (1, 2, 20, 502, 510))
-    assert found(rows) == [(0, 2, 2_000, True)]
+@pytest.mark.parametrize(
+    ("ended", "bound", "start", "doubt", "grain", "lag"),
+    [
+        # 0.5 µs late is within the doubt, but not at the very instant at which the other stream's row ends,
+        # or a nanosecond beside that, where times are exact
+        *((50, 49.5, 50, 1_000, 1_000, None), (50, 49.5, 50.2, 100, 1, 200)),
+        *((49.998, 49.5, 50, 1_000, 1, None), (49.999, 49.5, 50, 1_000, 1, 1), (50, 49.5, 50, 1_000, 1, 0)),
+        *((50.001, 49.5, 50, 1_000, 1, -1), (50.002, 49.5, 50, 1_000, 1, None)),
+        # what starts half a µs before the other's end has not waited for it where times are exact
+        *((50, 6, 49.5, 1_000, 1, None), (50, 6, 49.5, 1_000, 1_000, -500)),
+        # 10 ns behind the other's end, 1 µs later than its stream explains, and 1 ns more
+        *((49.99, 49, 50, 1_000, 1, None), (49.99, 48.999, 50, 1_000, 1, 10)),
+        *((49.99, 49, 50, 100, 1_000, None), (49.99, 48.999, 50, 100, 1_000, 10)),
+    ],
+)
+def test_what_is_late_by_no_more_than_the_doubt_shows_nothing(
+    ended: float, bound: float, start: float, doubt: int, grain: int, lag: int | None
+) -> None:
+    issue = 1 if bound == 6 else 40
+    waits = found((0, 0, 5, 5, ended), (1, issue, bound, start, 60), doubt=doubt, grain=grain)
+    assert waits == ([] if lag is None else [(0, 1, lag, True)])
 
 
-def test_a_late_start_behind_nothing_is_not_explained() -> None:
-    assert not found(issued((0, 0, 5, 5, 50), (1, 1, 6, 400, 410)))
+@pytest.mark.parametrize(("early", "always"), [(0.001, True), (0.002, False)])
+def test_a_row_that_begins_before_the_other_s_end_shows_no_wait(early: float, always: bool) -> None:
+    """By more than clocks may err.  The first row visibly waits, the second one begins with its launch."""
+    second = (1, 101, 150 - early, 150 - early, 160)
+    waits = found(FIRST, (1, 1, 6, 51, 60), (0, 100, 105, 105, 150), second)
+    assert waits == [(0, 1, 1_000, True), *([(2, 3, -1, True)] if always else [])]
 
 
-def test_a_short_wait_shows_in_the_nanosecond_of_the_others_end() -> None:
-    """0.5 µs late is within the doubt, but not at the very instant at which the other stream's row ends."""
-    assert not found(issued((0, 0, 5, 5, 50), (1, 40, 49.5, 50, 60)), grain=1_000)
-    assert found(issued((0, 0, 5, 5, 50), (1, 40, 49.5, 50.2, 60)), doubt=100) == [(0, 1, 200, True)]
+@pytest.mark.parametrize(
+    ("rows", "collectives", "waits"),
+    [
+        # the collective starts with its launch, 10 µs behind the kernel's end; no row shows that it waits
+        ([FIRST, (1, 55, 60, 60, 70)], (1,), [(0, 1, 0, False)]),
+        ([FIRST, (1, 55, 60, 60, 70)], (), []),
+        # one that overlaps that stream does not
+        ([FIRST, (1, 55, 60, 60, 70), (0, 100, 105, 105, 190), (1, 101, 106, 106, 120)], (1,), []),
+        # the stream with most work has 45 µs; another one 10, later in time
+        ([(2, 0, 5, 5, 50), (0, 400, 405, 405, 415), (1, 500, 505, 505, 510)], (1,), [(0, 2, 0, False)]),
+        # a collective beside another waits for none
+        ([FIRST, (1, 100, 105, 105, 110), (0, 200, 205, 205, 250), (1, 300, 305, 305, 310)], (0, 1), []),
+        # what is launched in the same instant was not given before
+        ([(0, 55, 60, 5, 50), (1, 55, 60, 60, 70)], (1,), []),
+    ],
+)
+def test_collectives_wait_for_the_busiest_stream_unless_they_overlap_it(
+    rows: list[Row], collectives: tuple[int, ...], waits: Waits
+) -> None:
+    assert found(*rows, collectives=collectives) == waits
 
 
-def test_what_starts_before_the_others_end_has_not_waited_for_it() -> None:
-    """By half a µs, which says something only where times are exact."""
-    rows = issued((0, 0, 5, 5, 50), (1, 1, 6, 49.5, 60))
-    assert not found(rows)
-    assert found(rows, grain=1_000) == [(0, 1, -500, True)]
-
-
-def test_a_row_waited_for_what_ended_last() -> None:
-    """Two streams have ended before it starts: 20 µs before, and just then."""
-    rows = issued((0, 0, 5, 5, 30), (2, 1, 6, 6, 50), (1, 2, 7, 50, 60))
-    assert found(rows) == [(1, 2, 0, True)]
-
-
-def test_of_three_lanes_the_latest_end_counts_whatever_their_starts() -> None:
-    """They begin at 5, 10 and 15 and end at 50, 40 and 30; one more begins at 50."""
-    rows = issued((0, 0, 5, 5, 50), (2, 1, 6, 10, 40), (3, 2, 7, 15, 30), (1, 3, 8, 50, 60))
-    assert found(rows) == [(0, 3, 0, True)]
-    # and where the one that begins first ends first
-    rows = issued((0, 0, 5, 5, 30), (2, 1, 6, 10, 40), (3, 2, 7, 15, 50), (1, 3, 8, 50, 60))
-    assert found(rows) == [(2, 3, 0, True)]
-
-
-def test_collectives_wait_for_the_busiest_stream_unless_they_overlap_it() -> None:
-    """The collective starts with its launch, 10 µs behind the kernel's end; no row shows that it waits."""
-    behind = (0, 0, 5, 5, 50), (1, 55, 60, 60, 70)
-    assert found(issued(*behind, collectives=(1,))) == [(0, 1, 0, False)]
-    assert not found(issued(*behind))
-    beside = (*behind, (0, 100, 105, 105, 190), (1, 101, 106, 106, 120))
-    assert not found(issued(*beside, collectives=(1,)))
-
-
-def test_a_pause_ends_with_the_thread_that_paused_last_within_it() -> None:
-    thread = np.array([1, 2, 1, 2])
-    start, end = ns(0, -1000, 900, 500), ns(520, 10, 2000, 910)
-    released, resumed = handed_over(thread, start, end, NO_TURNS)
-    # thread 1 pauses at 0, thread 2 goes on at 10; it pauses at 500, 1 goes on at 520; 1 pauses at 900
-    assert sorted(zip(released.tolist(), resumed.tolist(), strict=True)) == [(0, 1), (2, 3), (3, 0)]
-
-
-def test_rows_that_begin_together_nest_and_rows_that_meet_do_not() -> None:
-    """One of 1,000 holds one of 100 from its begin on; then one of 100 to 200, and one from 200 to 300."""
-    found = thread_stretches(ns(200, 0, 0, 100), ns(300, 100, 1000, 200))
-    assert found.start.tolist() == ns(0, 100, 200, 300).tolist()
-    assert found.end.tolist() == ns(100, 200, 300, 1000).tolist()
-    assert found.around.tolist() == [1, 3, 0, 2]
-
-
-def test_a_row_of_no_length_parts_no_stretch() -> None:
-    found = thread_stretches(ns(0, 500, 1000), ns(100, 500, 1100))
-    assert (found.start.tolist(), found.end.tolist()) == (
-        [0, 100_000, 1_000_000],
-        [100_000, 1_000_000, 1_100_000],
-    )
-    assert found.around.tolist() == [0, -1, 2]
+@pytest.mark.parametrize(
+    ("rows", "stretches"),
+    [
+        # an outer row 0-1000 holds one of 100-200 and one of 400-410; then nothing until 2000
+        (
+            [(0, 1000), (100, 200), (400, 410), (2000, 2001)],
+            [(0, 100, 0), (100, 200, 1), (200, 400, 0), (410, 1000, 0), (1000, 2000, -1)],
+        ),
+        # rows that begin together nest, and rows that meet do not
+        (
+            [(200, 300), (0, 100), (0, 1000), (100, 200)],
+            [(0, 100, 1), (100, 200, 3), (200, 300, 0), (300, 1000, 2)],
+        ),
+        # a row of no length parts no stretch
+        ([(0, 100), (500, 500), (1000, 1100)], [(0, 100, 0), (100, 1000, -1), (1000, 1100, 2)]),
+    ],
+)
+def test_stretches_know_the_row_around_them(
+    rows: list[tuple[float, float]], stretches: list[tuple[float, float, int]]
+) -> None:
+    made = thread_stretches(*(ns(*column) for column in zip(*rows, strict=True)))
+    start, end, around = zip(*stretches, strict=True)
+    assert (made.start.tolist(), made.end.tolist()) == (ns(*start).tolist(), ns(*end).tolist())
+    assert made.around.tolist() == [*around]
 
 
 @pytest.mark.parametrize(("quiet", "count"), [(49_999, 0), (50_000, 1)])
@@ -144,84 +186,7 @@ def test_rows_are_known_around_stretches_up_to_512_deep() -> None:
     assert found.around.tolist() == [513, -1, *range(511, -1, -1)]
 
 
-def test_what_is_late_by_no_more_than_the_doubt_shows_nothing() -> None:
-    """It begins 10 ns behind the other's end, 1 µs later than its stream explains, and 1 ns more."""
-    ended = (0, 0, 5, 5, 49.99)
-    assert not found(issued(ended, (1, 40, 49, 50, 60)))
-    assert found(issued(ended, (1, 40, 48.999, 50, 60))) == [(0, 1, 10, True)]
-    assert not found(issued(ended, (1, 40, 49, 50, 60)), doubt=100, grain=1_000)
-    assert found(issued(ended, (1, 40, 48.999, 50, 60)), doubt=100, grain=1_000) == [(0, 1, 10, True)]
-
-
-@pytest.mark.parametrize(
-    ("ended", "lag"), [(49.998, None), (49.999, 1), (50, 0), (50.001, -1), (50.002, None)]
-)
-def test_the_nanosecond_of_the_other_s_end_is_its_neighbours_too(ended: float, lag: int | None) -> None:
-    waits = found(issued((0, 0, 5, 5, ended), (1, 40, 49.5, 50, 60)))
-    assert waits == ([] if lag is None else [(0, 1, lag, True)])
-
-
-def test_a_row_that_begins_when_it_may_has_waited_for_nothing() -> None:
-    assert not found(issued((0, 0, 5, 5, 50.001), (1, 40, 50, 50, 60)))
-
-
-@pytest.mark.parametrize(("early", "always"), [(0.001, True), (0.002, False)])
-def test_one_row_that_begins_before_the_other_s_end_says_that_streams_do_not_wait(
-    early: float, always: bool
-) -> None:
-    """By more than clocks may err.  The first row visibly waits, the second one begins with its launch."""
-    rows = issued(
-        (0, 0, 5, 5, 50),
-        (1, 1, 6, 51, 60),
-        (0, 100, 105, 105, 150),
-        (1, 101, 150 - early, 150 - early, 160),
-    )
-    assert found(rows) == [(0, 1, 1_000, True), *([(2, 3, -1, True)] if always else [])]
-
-
-def test_a_stream_that_waits_does_so_before_it_shows_and_once_for_a_row() -> None:
-    """Its first row comes late anyway; the third follows its own stream's second, which has waited."""
-    rows = issued(
-        (3, 0, 0, 0, 1),
-        (0, 0, 5, 5, 50),
-        (1, 90, 95, 95, 100),
-        (0, 100, 105, 105, 150),
-        (1, 101, 106, 151, 160),
-        (1, 102, 160, 160, 170),
-    )
-    assert found(rows) == [(1, 2, 1_000, True), (3, 4, 1_000, True)]
-
-
-def test_a_wait_that_another_stream_explains_only_in_part_is_kept() -> None:
-    """Stream 1 always waits for 0; of what 2 was given it waits for one row, and runs beside another."""
-    rows = issued(
-        (0, 0, 5, 5, 50),
-        (1, 1, 6, 51, 60),
-        (2, 2, 7, 7, 300),
-        (0, 2.5, 50, 100, 110),
-        (1, 3, 60, 301, 310),
-        (2, 4, 300, 302, 400),
-        (1, 5, 310, 310, 320),
-    )
-    assert found(rows) == [(0, 1, 1_000, True), (2, 4, 1_000, True), (3, 4, 1_000, True)]
-
-
-def test_collectives_wait_for_the_stream_with_most_work() -> None:
-    """Of 10 µs on stream 0, late in time, and 45 on stream 2; a collective beside another waits for none."""
-    rows = issued((2, 0, 5, 5, 50), (0, 400, 405, 405, 415), (1, 500, 505, 505, 510), collectives=(1,))
-    assert found(rows) == [(0, 2, 0, False)]
-    both = issued(
-        *((0, 0, 5, 5, 50), (1, 100, 105, 105, 110), (0, 200, 205, 205, 250), (1, 300, 305, 305, 310)),
-        collectives=(0, 1),
-    )
-    assert not found(both)
-
-
-def test_what_is_launched_in_the_same_instant_was_not_given_before() -> None:
-    assert not found(issued((0, 55, 60, 5, 50), (1, 55, 60, 60, 70), collectives=(1,)))
-
-
-def cause(*rows: tuple[int, float, float, float, float], grain: int = 1) -> int:
+def cause(*rows: Row, grain: int = 1) -> int:
     """What the last of the rows waited for."""
     return int(other_lane(issued(*rows), np.array([len(rows) - 1]), grain)[-1])
 
@@ -229,25 +194,20 @@ def cause(*rows: tuple[int, float, float, float, float], grain: int = 1) -> int:
 @pytest.mark.parametrize(
     ("row", "grain", "of"),
     [
-        ((1, 1, 6, 80, 90), 1, 0),
-        # 1 ns more than 30 µs behind the other's end
-        ((1, 1, 6, 80.001, 90), 1, -1),
+        # up to 30 µs behind the other's end
+        *(((1, 1, 6, 80, 90), 1, 0), ((1, 1, 6, 80.001, 90), 1, -1)),
         # launched in the same instant
         ((1, 0, 6, 51, 90), 1, -1),
         # free to begin when the other ended, and 1 ns before
-        ((1, 1, 50, 51, 90), 1, -1),
-        ((1, 1, 49.999, 51, 90), 1, 0),
+        *(((1, 1, 50, 51, 90), 1, -1), ((1, 1, 49.999, 51, 90), 1, 0)),
         # begins before the other's end, by the grain and 1 ns more
-        ((1, 1, 6, 49, 90), 1_000, 0),
-        ((1, 1, 6, 48.999, 90), 1_000, -1),
+        *(((1, 1, 6, 49, 90), 1_000, 0), ((1, 1, 6, 48.999, 90), 1_000, -1)),
         # of the same lane
         ((0, 1, 6, 51, 90), 1, -1),
     ],
 )
-def test_the_cause_ended_promptly_before_and_was_launched_earlier(
-    row: tuple[int, float, float, float, float], grain: int, of: int
-) -> None:
-    assert cause((0, 0, 5, 5, 50), row, grain=grain) == of
+def test_the_cause_ended_promptly_before_and_was_launched_earlier(row: Row, grain: int, of: int) -> None:
+    assert cause(FIRST, row, grain=grain) == of
 
 
 @pytest.mark.parametrize(("between", "of"), [(7, 0), (8, -1)])
@@ -257,30 +217,23 @@ def test_the_cause_is_among_the_last_eight_rows_that_ended(between: int, of: int
 
 
 @pytest.mark.parametrize(
-    ("pause", "released"),
+    ("thread", "begin", "since", "released"),
     [
         # 1 ms before the other goes on, and 1 ns more
-        ((2, 1000, 5000), True),
-        ((2, 999.999, 5000), False),
-        # in the same instant as the other's pause begins, and 1 ns before; when it ends, as far as times are
-        # rounded to 1 µs, and 1 ns behind
-        ((2, 2001, 5000), True),
-        ((2, 2001.001, 5000), False),
-        ((1, 1500, 5000), False),
+        *((2, 1000, 0, True), (2, 999.999, 0, False)),
+        # when the other's pause ends, as far as times are rounded to 1 µs, and 1 ns behind
+        *((2, 2001, 0, True), (2, 2001.001, 0, False)),
+        # in the same instant as the other's pause begins, and 1 ns before
+        *((2, 1500, 1500, True), (2, 1499.999, 1500, False)),
+        # its own
+        (1, 1500, 0, False),
     ],
 )
 def test_a_thread_that_pauses_within_the_last_ms_of_another_s_pause_releases_it(
-    pause: tuple[int, float, float], released: bool
+    thread: int, begin: float, since: float, released: bool
 ) -> None:
-    thread, begin, end = pause
-    found = handed_over(np.array([1, thread]), ns(0, begin), ns(2000, end), NO_TURNS)
-    assert [column.tolist() for column in found] == ([[1], [0]] if released else [[], []])
-
-
-@pytest.mark.parametrize(("begin", "released"), [(1500, [1]), (1499.999, [])])
-def test_a_thread_that_paused_before_another_did_releases_nobody(begin: float, released: list[int]) -> None:
-    found, _ = handed_over(np.array([1, 2]), ns(1500, begin), ns(2000, 5000), NO_TURNS)
-    assert found.tolist() == released
+    made = handed_over(np.array([1, thread]), ns(since, begin), ns(2000, 5000), NO_TURNS)
+    assert [column.tolist() for column in made] == ([[1], [0]] if released else [[], []])
 
 
 @pytest.mark.parametrize(("since", "released"), [(7, True), (8, False)])
@@ -291,11 +244,6 @@ def test_the_release_is_among_the_last_eight_pauses(since: int, released: bool) 
     assert (
         (1, 0) in zip(*(column.tolist() for column in handed_over(thread, start, end, NO_TURNS)), strict=True)
     ) == released
-
-
-def test_where_nothing_pauses_nothing_is_handed_over() -> None:
-    none = np.empty(0, np.int64)
-    assert [len(column) for column in handed_over(none, none, none, NO_TURNS)] == [0, 0]
 
 
 def holding(*rows: tuple[int, float, float, float], fills: tuple[int, ...] = (0,)) -> list[tuple[int, int]]:
@@ -314,20 +262,15 @@ def holding(*rows: tuple[int, float, float, float], fills: tuple[int, ...] = (0,
     ("kernel", "row", "lag"),
     [
         # in the last tenth of a kernel of 1 ms, and 1 ns before that
-        ((0, 0, 0, 1000), (1, 10, 900, 950), -100_000),
-        ((0, 0, 0, 1000), (1, 10, 899.999, 950), None),
+        *(((0, 0, 0, 1000), (1, 10, 900, 950), -100_000), ((0, 0, 0, 1000), (1, 10, 899.999, 950), None)),
         # in the last 30 µs of one of 100
-        ((0, 0, 0, 100), (1, 10, 70, 95), -30_000),
-        ((0, 0, 0, 100), (1, 10, 69.999, 95), None),
+        *(((0, 0, 0, 100), (1, 10, 70, 95), -30_000), ((0, 0, 0, 100), (1, 10, 69.999, 95), None)),
         # one of 20 began half a µs behind the row that it would have to hold up
-        ((0, 0, 0.5, 20.5), (1, 0, 0, 95), None),
-        ((0, 0, 0.5, 20.5), (1, 0, 0.5, 95), -20_000),
+        *(((0, 0, 0.5, 20.5), (1, 0, 0, 95), None), ((0, 0, 0.5, 20.5), (1, 0, 0.5, 95), -20_000)),
         # the kernel began up to 1 µs after the row was ready
-        ((0, 0, 11, 1000), (1, 10, 950, 990), -50_000),
-        ((0, 0, 11.001, 1000), (1, 10, 950, 990), None),
+        *(((0, 0, 11, 1000), (1, 10, 950, 990), -50_000), ((0, 0, 11.001, 1000), (1, 10, 950, 990), None)),
         # it has ended when the row begins
-        ((0, 0, 0, 950), (1, 10, 950, 990), None),
-        ((0, 0, 0, 940), (1, 10, 950, 990), None),
+        *(((0, 0, 0, 950), (1, 10, 950, 990), None), ((0, 0, 0, 940), (1, 10, 950, 990), None)),
         # a stream is in order anyway
         ((1, 0, 0, 1000), (1, 10, 950, 990), None),
     ],
@@ -359,3 +302,12 @@ def test_threads_that_take_turns_hand_over_after_any_time() -> None:
     both = np.array([0, 1]), ns(5_000, 0), ns(40_000, 30_000)
     assert [column.tolist() for column in handed_over(*both, turns)] == [[0], [1]]
     assert [len(column) for column in handed_over(*both, NO_TURNS)] == [0, 0]
+    # where nothing pauses nothing is handed over
+    none = np.empty(0, np.int64)
+    assert [len(column) for column in handed_over(none, none, none, NO_TURNS)] == [0, 0]
+    # a pause ends with the thread that paused last within it
+    thread = np.array([1, 2, 1, 2])
+    start, end = ns(0, -1000, 900, 500), ns(520, 10, 2000, 910)
+    released, resumed = handed_over(thread, start, end, NO_TURNS)
+    # thread 1 pauses at 0, thread 2 goes on at 10; it pauses at 500, 1 goes on at 520; 1 pauses at 900
+    assert sorted(zip(released.tolist(), resumed.tolist(), strict=True)) == [(0, 1), (2, 3), (3, 0)]

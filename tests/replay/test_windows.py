@@ -3,71 +3,56 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from helpers.replay_rows import item, rank, replayed
+from helpers.replay_rows import item, kernel, launch, rank, replayed, with_durations
 
 from cclbench.ground.errors import UsageError
-from cclbench.ground.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.simulate import NodeTimes, simulate_nodes
+from cclbench.replay.simulate import NodeTimes
 from cclbench.replay.tables import GraphInput
 from cclbench.replay.windows import StepPace, rank_windows, step_time, window_bounds, window_lengths
 
 
 def two_steps(number: int, each: float) -> GraphInput:
     """Warming up for 50 µs, kernels of `each` µs in two steps, an all-reduce of 20 from the last rank on."""
-    work = [
-        item("warm", 0, 50, lane=(0, 7), step=-1),
-        item("k", 50, 50 + each, lane=(0, 7), step=0),
-        item("k", 50 + each, 50 + 2 * each, lane=(0, 7), step=1),
-        item("nccl", 50 + 2 * each, 370, lane=(0, 7), call=0, step=1),
-    ]
-    bounds = [(0, 50, 50 + each), (1, 50 + each, 370)]
-    return rank(number, work=work, instances=[0], windows=bounds)
+    first, second = 50 + each, 50 + 2 * each
+    work = [kernel(0, 50, step=-1), kernel(50, first, step=0), kernel(first, second, step=1)]
+    work.append(kernel(second, 370, name="nccl", call=0, step=1))
+    return rank(number, work=work, instances=[0], windows=[(0, 50, first), (1, first, 370)])
 
 
-def paced() -> tuple[Graph, StepPace, NodeTimes]:
-    graph, times = replayed(two_steps(0, 100), two_steps(1, 150))
+def pace_of(*ranks: GraphInput) -> tuple[Graph, StepPace, NodeTimes]:
+    graph, times = replayed(*ranks)
     return graph, StepPace(rank_windows(graph), times.start, times.end), times
 
 
-def step(graph: Graph, pace: StepPace, factor: dict[int, float]) -> float:
-    """The step with kernels of those ranks so many times as long, µs."""
-    nodes, chosen = graph.nodes, np.ones(len(graph.nodes))
-    for number, times in factor.items():
-        chosen[(nodes.rank == number) & (nodes.kind == n.COMPUTE)] = times
-    dur = np.rint(nodes.dur * chosen).astype(np.int64)
-    found = simulate_nodes(replace(nodes, dur=dur), graph.cut)
-    return pace.mean_step_ns(found.start, found.end) / 1000
+def paced() -> tuple[Graph, StepPace, NodeTimes]:
+    return pace_of(two_steps(0, 100), two_steps(1, 150))
 
 
 def test_a_faster_rank_makes_no_step_longer() -> None:
     """Its second step would begin 50 earlier and end with the other rank's: (150 + 270) / 2 for 185."""
-    graph, pace, _ = paced()
-    assert pace.step_ns == (150_000 + 220_000) / 2
-    assert step(graph, pace, {}) == 185
-    assert step(graph, pace, {0: 0.5}) < 185.001
-
-
-def test_what_the_slowest_rank_gains_the_step_gains() -> None:
-    """Both ranks' windows take 320 together; without 10 % of 150 twice, and of 50 before, 290 less the 5."""
     graph, pace, times = paced()
-    inside = pace.nodes_in_windows(graph, pace.time_since_windows(graph, times.start))
-    assert inside[graph.nodes.start == 0].tolist() == [False, False]
-    assert inside[graph.nodes.start >= 50_000].all()
+    assert pace.step_ns == (150_000 + 220_000) / 2
+    assert pace.mean_step_ns(times.start, times.end) == 185_000
     nodes = graph.nodes
-    dur = np.where((nodes.kind == n.COMPUTE) & inside, nodes.dur * 9 // 10, nodes.dur)
-    found = simulate_nodes(replace(nodes, dur=dur), graph.cut)
+    halved = (nodes.rank == 0) & (nodes.kind == n.COMPUTE)
+    found = with_durations(graph, np.where(halved, nodes.dur // 2, nodes.dur))
+    assert pace.mean_step_ns(found.start, found.end) < 185_001
+    # both ranks' windows take 320 together; without 10 % of 150 twice, and of 50 before, 290 less the 5
+    inside = pace.nodes_in_windows(graph, pace.time_since_windows(graph, times.start))
+    assert inside[nodes.start == 0].tolist() == [False, False]
+    assert inside[nodes.start >= 50_000].all()
+    cut = (nodes.kind == n.COMPUTE) & inside
+    found = with_durations(graph, np.where(cut, nodes.dur * 9 // 10, nodes.dur))
     assert pace.mean_step_ns(found.start, found.end) == 185_000 * 290 / 320
 
 
 def kernels(*times: tuple[float, float, int], **more: object) -> GraphInput:
     """Kernels that begin and end then, of those steps, on one stream."""
-    work = [item("k", begin, end, lane=(0, 7), step=step) for begin, end, step in times]
+    work = [kernel(begin, end, step=step) for begin, end, step in times]
     return rank(0, work=[*work, *more.pop("beside", ())], **more)  # type: ignore[arg-type, misc]
 
 
@@ -82,8 +67,7 @@ def test_windows_of_a_device_begin_and_end_with_their_step_s_rows() -> None:
     graph, times = replayed(one)
     found = rank_windows(graph)
     assert [(w.rank, w.step, w.measured_ns, w.before, w.behind, w.joined, w.open) for w in found] == [
-        (0, 0, 30_000, -2_000, 18_000, True, False),
-        (0, 1, 27_000, -2_000, 5_000, False, False),
+        *((0, 0, 30_000, -2_000, 18_000, True, False), (0, 1, 27_000, -2_000, 5_000, False, False)),
         (0, 2, 10_000, -5_000, 1_000, False, True),
     ]
     assert [graph.nodes.start[w.openers].tolist() for w in found] == [[10_000], [40_000], [95_000]]
@@ -110,39 +94,7 @@ def test_what_ran_beside_the_next_step_when_measured_may_do_so() -> None:
     assert [(w.joined, w.overlap) for w in found] == [(True, 20_000), (False, 0)]
     sooner = times.start - 30_000 * (graph.nodes.start == 40_000)
     assert window_bounds(found, sooner, times.end)[1].tolist() == [40_000, 90_000]
-
-
-def test_windows_of_annotations_are_bound_by_their_thread_s_points() -> None:
-    one = rank(
-        0,
-        notes=[item("ProfilerStep#0", 0, 50), item("ProfilerStep#1", 50, 90)],
-        launches=[item("cudaLaunchKernel", 2, 3, corr=1), item("cudaLaunchKernel", 52, 53, corr=2)],
-        work=[item("k", 10, 20, corr=1), item("k", 60, 70, corr=2)],
-        policy="annotation",
-        windows=[(0, 0, 50), (1, 50, 90)],
-    )
-    graph, _ = replayed(one)
-    found = rank_windows(graph)
-    assert [(w.before, w.behind, w.joined) for w in found] == [(0, 0, False)] * 2
-    assert all((graph.nodes.kind[w.members] == n.HOST).all() for w in found)
-    assert [sorted({*graph.nodes.start[w.members].tolist()}) for w in found] == [
-        [0, 50_000],
-        [50_000, 90_000],
-    ]
-
-
-def test_other_windows_are_of_all_work_or_of_the_host() -> None:
-    launches = [item("cudaLaunchKernel", 1, 2, corr=1)]
-    work = [item("copy", 5, 8, lane=(0, 9), copy=True), item("k", 10, 20, corr=1)]
-    graph, _ = replayed(rank(0, launches=launches, work=work, policy="x", windows=[(None, 0, 30)]))
-    (one,) = rank_windows(graph)
-    assert (one.before, one.behind, len(one.members)) == (-5_000, 10_000, 2)
-    graph, _ = replayed(rank(0, launches=launches, policy="x", windows=[(None, 0, 30)]))
-    (one,) = rank_windows(graph)
-    assert (one.before, one.behind) == (-1_000, 29_000)
-
-
-def test_a_window_without_rows_joins_nothing() -> None:
+    # a window without rows joins nothing
     one = kernels(
         *((10, 20, 0), (30, 40, 1), (50, 60, 3)), windows=[(0, 10, 30), (1, 30, 45), (2, 45, 50), (3, 50, 60)]
     )
@@ -152,39 +104,51 @@ def test_a_window_without_rows_joins_nothing() -> None:
     assert [w.step for w in rank_windows(replayed(empty)[0])] == [2]
 
 
+def test_windows_of_annotations_are_bound_by_their_thread_s_points() -> None:
+    windows = [(0, 0, 50), (1, 50, 90)]
+    notes = [item("ProfilerStep#0", 0, 50), item("ProfilerStep#1", 50, 90)]
+    launches, work = [launch(2, 1), launch(52, 2)], [kernel(10, 20, 1), kernel(60, 70, 2)]
+    one = rank(0, notes=notes, launches=launches, work=work, policy="annotation", windows=windows)
+    graph, _ = replayed(one)
+    found = rank_windows(graph)
+    assert [(w.before, w.behind, w.joined) for w in found] == [(0, 0, False)] * 2
+    assert all((graph.nodes.kind[w.members] == n.HOST).all() for w in found)
+    bounds = [sorted({*graph.nodes.start[w.members].tolist()}) for w in found]
+    assert bounds == [[0, 50_000], [50_000, 90_000]]
+
+
+def test_other_windows_are_of_all_work_or_of_the_host() -> None:
+    whole = {"launches": [launch(1, 1, took=1)], "policy": "x", "windows": [(None, 0, 30)]}
+    work = [item("copy", 5, 8, lane=(0, 9), copy=True), kernel(10, 20, 1)]
+    (one,) = rank_windows(replayed(rank(0, work=work, **whole))[0])  # type: ignore[arg-type]
+    assert (one.before, one.behind, len(one.members)) == (-5_000, 10_000, 2)
+    (one,) = rank_windows(replayed(rank(0, **whole))[0])  # type: ignore[arg-type]
+    assert (one.before, one.behind) == (-1_000, 29_000)
+
+
 def test_the_step_is_the_longest_rank_s_in_each_step() -> None:
-    own = [
-        rank(
-            r,
-            work=[item("k", 0, 10, step=0), item("k", 20, end, step=1)],
-            windows=[(0, 0, 10 + 5 * r), (1, 20, end)],
-        )
-        for r, end in ((0, 40), (1, 30))
-    ]
+    own = []
+    for r, end in ((0, 40), (1, 30)):
+        work = [kernel(0, 10, step=0), kernel(20, end, step=1)]
+        own.append(rank(r, work=work, windows=[(0, 0, 10 + 5 * r), (1, 20, end)]))
     graph, times = replayed(*own)
     found = rank_windows(graph)
     assert step_time(found, window_lengths(found, times.start, times.end)) == (15_000 + 20_000) / 2
 
 
-def paced_of(*windows_of: tuple[int, float, float]) -> tuple[Graph, StepPace, NodeTimes]:
-    """A rank whose kernels of 10 begin and end with its windows, and at 5, 200 and 300."""
-    own = [(a, b, s) for s, a, b in windows_of]
-    graph, times = replayed(kernels((1, 2, -1), *own, (200, 201, -1), windows=list(windows_of)))
-    return graph, StepPace(rank_windows(graph), times.start, times.end), times
+def by_start(graph: Graph, column: np.ndarray) -> dict[int, int]:
+    return dict(zip(graph.nodes.start.tolist(), column.tolist(), strict=True))
 
 
 def test_how_long_windows_have_lasted_when_nodes_begin() -> None:
-    """Windows at 10, 30 (joined) and 60 to 80: a break at 50."""
-    graph, pace, times = paced_of((0, 10, 30), (1, 30, 50), (2, 60, 80))
+    """Windows at 10, 30 (joined) and 60 to 80, with a kernel each: a break at 50; behind the last window a
+    rank goes on."""
+    windows = [(0, 10, 30), (1, 30, 50), (2, 60, 80)]
+    inside = [(begin, end, step) for step, begin, end in windows]
+    graph, pace, times = pace_of(kernels((1, 2, -1), *inside, (200, 201, -1), windows=windows))
     since = pace.time_since_windows(graph, times.start)
-    assert dict(zip(graph.nodes.start.tolist(), since.tolist(), strict=True)) == {
-        1_000: -1,
-        10_000: 0,
-        30_000: 20_000,
-        60_000: 0,
-        # behind the last window a rank goes on
-        200_000: 140_000,
-    }
+    expected = {1_000: -1, 10_000: 0, 30_000: 20_000, 60_000: 0, 200_000: 140_000}
+    assert by_start(graph, since) == expected
     moved = pace.time_since_windows(graph, np.array([9_999, 29_999, 49_999, 50_000, 59_999]))
     assert moved.tolist() == [-1, 19_999, 39_999, -1, -1]
     assert pace.nodes_in_windows(graph, since).tolist() == [False, True, True, True, True]
@@ -192,33 +156,16 @@ def test_how_long_windows_have_lasted_when_nodes_begin() -> None:
 
 def test_what_a_thread_does_up_to_a_window_s_end_lies_within() -> None:
     """Between two steps are 2 µs: the time before each one's end is the step's, the break is nobody's."""
-    one = rank(
-        0,
-        on_host=True,
-        ops=[item("aten::mm", 0, 10), item("aten::mm", 60, 70), item("aten::mm", 110, 120)],
-        notes=[item("ProfilerStep#0", 0, 50), item("ProfilerStep#1", 52, 120)],
-        policy="annotation",
-        windows=[(0, 0, 50), (1, 52, 120)],
+    ops = [item("aten::mm", begin, end) for begin, end in ((0, 10), (60, 70), (110, 120))]
+    notes = [item("ProfilerStep#0", 0, 50), item("ProfilerStep#1", 52, 120)]
+    bounds = [(0, 0, 50), (1, 52, 120)]
+    graph, pace, times = pace_of(
+        rank(0, on_host=True, ops=ops, notes=notes, policy="annotation", windows=bounds)
     )
-    graph, times = replayed(one)
-    pace = StepPace(rank_windows(graph), times.start, times.end)
-    by_start = dict(
-        zip(graph.nodes.start.tolist(), pace.time_since_windows(graph, times.start).tolist(), strict=True)
-    )
-    steps = dict(
-        zip(graph.nodes.start.tolist(), pace.steps_of_nodes(graph, times.start).tolist(), strict=True)
-    )
-    assert (by_start[50_000], by_start[52_000], by_start[120_000]) == (50_000, 0, 68_000)
+    since = by_start(graph, pace.time_since_windows(graph, times.start))
+    steps = by_start(graph, pace.steps_of_nodes(graph, times.start))
+    assert (since[50_000], since[52_000], since[120_000]) == (50_000, 0, 68_000)
     assert (steps[50_000], steps[52_000], steps[120_000]) == (0, 1, 1)
-
-
-def test_a_transfer_is_inside_where_one_rank_s_part_is() -> None:
-    graph, pace, _ = paced()
-    since = np.full(len(graph.nodes), -1)
-    assert not pace.nodes_in_windows(graph, since).any()
-    transfers = np.flatnonzero(graph.nodes.kind == n.TRANSFER)
-    since[transfers[0]] = 0
-    assert np.flatnonzero(pace.nodes_in_windows(graph, since)).tolist() == transfers.tolist()
 
 
 def test_the_pace_of_some_ranks_is_theirs() -> None:
@@ -232,18 +179,21 @@ def test_the_pace_of_some_ranks_is_theirs() -> None:
     assert gone == pytest.approx(185_000 / 160_000)
     with pytest.raises(UsageError, match="no rank of the replay is left"):
         pace.mean_step_ns(times.start, late, {2})
+    # a transfer is inside where one rank's part is
+    graph, pace, _ = paced()
+    since = np.full(len(graph.nodes), -1)
+    assert not pace.nodes_in_windows(graph, since).any()
+    transfers = np.flatnonzero(graph.nodes.kind == n.TRANSFER)
+    since[transfers[0]] = 0
+    assert np.flatnonzero(pace.nodes_in_windows(graph, since)).tolist() == transfers.tolist()
 
 
 def test_only_steps_that_all_ranks_have_are_compared() -> None:
     """Rank 1 has no window of step 0: of rank 0's the second alone counts; without one in common all do."""
 
     def compared(*ranks: list[tuple[int, float, float]]) -> dict[int, tuple[int, int, int]]:
-        made = [
-            rank(r, work=[item("k", a, b, step=s) for s, a, b in own], windows=own)
-            for r, own in enumerate(ranks)
-        ]
-        graph, times = replayed(*made)
-        return StepPace(rank_windows(graph), times.start, times.end).ranks
+        work = [[kernel(a, b, step=s) for s, a, b in own] for own in ranks]
+        return pace_of(*(rank(r, work=work[r], windows=own) for r, own in enumerate(ranks)))[1].ranks
 
     both = [(0, 0, 10), (1, 20, 50)]
     assert compared(both, [(1, 20, 60)]) == {0: (1, 30_000, 1), 1: (1, 40_000, 2)}
@@ -253,43 +203,28 @@ def test_only_steps_that_all_ranks_have_are_compared() -> None:
 
 def test_savings_are_shares_of_closed_steps_and_of_all_with_the_open_one() -> None:
     """Kernels one after another: steps of 10, 40 and 10, and 20 of the open one; then 20 of the second's."""
-    one = kernels(
-        (10, 20, 0), (20, 60, 1), (60, 70, 2), (70, 90, 3), windows=[(0, 10, 20), (1, 20, 60), (2, 60, 70)]
-    )
-    alone = StepPace(rank_windows(replayed(one)[0]), *_times(replayed(one)))
+    windows = [(0, 10, 20), (1, 20, 60), (2, 60, 70)]
+    one = kernels((10, 20, 0), (20, 60, 1), (60, 70, 2), (70, 90, 3), windows=windows)
+    _, closed, _ = pace_of(one)
     object.__setattr__(one, "open_windows", ((3, 70_000, 90_000),))
-    graph, times = replayed(one)
-    pace = StepPace(rank_windows(graph), times.start, times.end)
-    dur = np.where(graph.nodes.start == 20_000, 20_000, graph.nodes.dur)
-    changed = simulate_nodes(replace(graph.nodes, dur=dur), graph.cut)
+    graph, pace, times = pace_of(one)
+    changed = with_durations(graph, np.where(graph.nodes.start == 20_000, 20_000, graph.nodes.dur))
     # all closed ones, all but the first, all with the open one
     assert pace.saved_shares(changed.start, changed.end) == pytest.approx([20 / 60, 20 / 50, 20 / 80])
-    assert alone.saved_shares(changed.start, changed.end) == pytest.approx([20 / 60, 20 / 50])
+    assert closed.saved_shares(changed.start, changed.end) == pytest.approx([20 / 60, 20 / 50])
     assert pace.saved_shares(times.start, times.end) == [0.0, 0.0, 0.0]
 
 
 def test_what_a_rank_does_while_another_s_first_window_is_open_counts() -> None:
     """Rank 1 loads from 0 to 80 before its first kernel at 90; rank 0's window begins at 10."""
-    loading = item("enumerate(DataLoader)#x.__next__", 0, 80, lane=(-1, 3))
-    call = item("cudaLaunchKernel", 85, 86, corr=1, lane=(-1, 3))
-    late = rank(
-        1,
-        notes=[loading],
-        launches=[call],
-        work=[item("k", 90, 100, lane=(0, 7), corr=1, step=0)],
-        windows=[(0, 90, 100)],
-    )
-    early = rank(0, work=[item("k", 10, 100, lane=(0, 7), step=0)], windows=[(0, 10, 100)])
-    graph, times = replayed(early, late)
-    pace = StepPace(rank_windows(graph), times.start, times.end)
-    since = pace.time_since_windows(graph, times.start)
+    notes = [item("enumerate(DataLoader)#x.__next__", 0, 80, lane=(-1, 3))]
+    calls, work = [launch(85, 1, lane=(-1, 3))], [kernel(90, 100, 1, step=0)]
+    late = rank(1, notes=notes, launches=calls, work=work, windows=[(0, 90, 100)])
+    early = rank(0, work=[kernel(10, 100, step=0)], windows=[(0, 10, 100)])
+    graph, pace, times = pace_of(early, late)
     at = np.flatnonzero((graph.nodes.rank == 1) & (graph.nodes.kind == n.HOST))
     # the thread's first row and its launch, which the loader holds up for 80
     assert graph.nodes.start[at].tolist() == [0, 85_000]
-    assert since[at].tolist() == [-1, 75_000]
+    assert pace.time_since_windows(graph, times.start)[at].tolist() == [-1, 75_000]
     assert graph.nodes.held[at[1], n.HOST_CAUSES.index("loader")] == 80_000
     assert pace.steps_of_nodes(graph, times.start)[at].tolist() == [-1, 0]
-
-
-def _times(made: tuple[Graph, NodeTimes]) -> tuple[Int64, Int64]:
-    return made[1].start, made[1].end

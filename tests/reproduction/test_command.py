@@ -16,28 +16,24 @@ Call = Callable[..., Any]
 KERNEL = "nvjet_tst_128x128"
 
 
+def held_by(script: str) -> dict[str, Any]:
+    """What a program holds of its call."""
+    return dict(json.loads(script.split("r'''")[1].split("'''")[0]))
+
+
 def result(script: str, **changes: Any) -> dict[str, Any]:
     """What a program would print that took 30 µs a call, 24 of them in the same kernel."""
-    held = json.loads(script.split("r'''")[1].split("'''")[0])
+    held = held_by(script)
     measured = {
         "schema": "microbenchmark.v1",
         **{name: held[name] for name in ("operator", "arguments", "stated_dtype", "expected_kernels")},
         "overload": "default",
         "device": "cuda",
         "device_name": "NVIDIA H100 80GB HBM3",
-        "torch": "2.13.0",
-        "threads": None,
-        "timing": "CUDA events",
-        "warmup": 5,
-        "repeats": 50,
-        "p50_s": 30e-6,
-        "mean_s": 31e-6,
-        "min_s": 29e-6,
-        "kernels": [KERNEL],
-        "kernel_s": 24e-6,
-        "operand_bytes": 2 * (64 * 32 + 32 * 16),
-        "cache_bytes": 50 << 20,
     }
+    measured |= {"torch": "2.13.0", "threads": None, "timing": "CUDA events", "warmup": 5, "repeats": 50}
+    measured |= {"p50_s": 30e-6, "mean_s": 31e-6, "min_s": 29e-6, "kernels": [KERNEL], "kernel_s": 24e-6}
+    measured |= {"operand_bytes": 2 * (64 * 32 + 32 * 16), "cache_bytes": 50 << 20}
     return measured | changes
 
 
@@ -63,7 +59,7 @@ def test_a_row_becomes_a_program(call: Call, product_trace: Path, tmp_path: Path
     script = (tmp_path / "mm.py").read_text()
     assert script == call("reproduce", product_trace, "--row", "1").out
     compile(script, "mm.py", "exec")
-    held = json.loads(script.split("r'''")[1].split("'''")[0])
+    held = held_by(script)
     assert (held["device"], held["expected_kernels"]) == ("cuda", [KERNEL])
     assert held["trace"]["device_name"] == "NVIDIA H100 80GB HBM3"
     times = {name: held["trace"][name] for name in ("calls", "p50_s", "mean_s", "min_s")}
@@ -77,21 +73,14 @@ def test_of_a_row_the_calls_with_most_time_are_chosen(call: Call, product_trace:
     second["args"] |= {"Input Dims": [[8, 4], [4, 2]], "Input Strides": [[4, 1], [2, 1]]}
     product_trace.write_text(json.dumps(trace))
     script = call("reproduce", product_trace, "--row", "1").out
-    held = json.loads(script.split("r'''")[1].split("'''")[0])
+    held = held_by(script)
     assert [argument["tensor"]["shape"] for argument in held["arguments"]] == [[8, 4], [4, 2]]
     assert (held["trace"]["calls"], held["trace"]["p50_s"]) == (1, 60e-6)
     by_shape = call("reproduce", product_trace, "--by", "shape", "--row", "2").out
-    assert json.loads(by_shape.split("r'''")[1].split("'''")[0])["trace"]["calls"] == 2
+    assert held_by(by_shape)["trace"]["calls"] == 2
     by_kernel = call("reproduce", product_trace, "--by", "kernel", "--row", "1").out
     assert by_kernel == script
-
-
-def test_rows_of_several_keys_filters_and_trees(call: Call, product_trace: Path) -> None:
-    """The second product alone has other sizes; the options of `ops` give its row."""
-    trace = json.loads(product_trace.read_text())
-    second = [event for event in trace["traceEvents"] if event["cat"] == "cpu_op"][1]
-    second["args"] |= {"Input Dims": [[8, 4], [4, 2]], "Input Strides": [[4, 1], [2, 1]]}
-    product_trace.write_text(json.dumps(trace))
+    # several keys, filters and trees: the options of `ops` give the row
     for words, calls in (
         (("--by", "kernel,shape", "--row", "2"), 2),
         (("--where", "shape~[8,4]", "--row", "1"), 1),
@@ -99,7 +88,7 @@ def test_rows_of_several_keys_filters_and_trees(call: Call, product_trace: Path)
         (("--by", "class", "--tree", "--where", "shape~[64,32]", "--row", "1"), 2),
     ):
         script = call("reproduce", product_trace, *words).out
-        assert json.loads(script.split("r'''")[1].split("'''")[0])["trace"]["calls"] == calls, words
+        assert held_by(script)["trace"]["calls"] == calls, words
 
 
 def test_the_result_beside_the_trace(checked: Call) -> None:
@@ -117,12 +106,9 @@ def test_the_result_beside_the_trace(checked: Call) -> None:
         "whether the trace's operands were in the cache",
         "values, storage offsets and aliasing of the operands",
     ]
-
-
-def test_without_a_profiler_the_events_count(checked: Call) -> None:
-    found = json.loads(checked("--json", kernels=None, kernel_s=None).out)
-    assert (found["ratio"], found["same_kernels"]) == (pytest.approx(1.5), None)
-    assert "whether the kernels are the same: no profiler was available" in "\n".join(found["unknown"])
+    without = json.loads(checked("--json", kernels=None, kernel_s=None).out)  # the events count
+    assert (without["ratio"], without["same_kernels"]) == (pytest.approx(1.5), None)
+    assert "whether the kernels are the same: no profiler was available" in "\n".join(without["unknown"])
 
 
 @pytest.mark.parametrize(
@@ -143,31 +129,29 @@ def test_the_page_fits_a_terminal(checked: Call) -> None:
     assert shown.startswith("aten::mm: 1.20 times the trace's time, other kernels\n")
     assert max(map(len, shown.splitlines())) <= 80
     assert "winograd" in shown
-
-
-def test_names_in_a_result_do_not_reach_the_terminal_raw(checked: Call) -> None:
     assert "\x1b" not in checked(kernels=["\x1b[31mred"], torch="\x1b[2J").out
 
 
+ANOTHER = "with the arguments of this result"
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code", "message"),
     [
-        ({"p50_s": 0.0}, "not above 0"),
-        ({"p50_s": "fast"}, "not the result of a micro-benchmark"),
-        ({"schema": "operators.v1"}, "not the result of a micro-benchmark"),
+        ({"p50_s": 0.0}, 3, "not above 0"),
+        ({"p50_s": "fast"}, 3, "not the result of a micro-benchmark"),
+        ({"schema": "operators.v1"}, 3, "not the result of a micro-benchmark"),
+        ({"arguments": []}, 2, ANOTHER),
+        ({"operator": "aten::bmm"}, 2, ANOTHER),
+        ({"expected_kernels": ["other"]}, 2, ANOTHER),
     ],
 )
-def test_a_file_that_is_no_result(checked: Call, changes: dict[str, Any], message: str) -> None:
+def test_a_file_that_is_no_result_or_that_of_another_call(
+    checked: Call, changes: dict[str, Any], code: int, message: str
+) -> None:
     answer = checked(**changes)
-    assert (answer.code, answer.out) == (3, "")
+    assert (answer.code, answer.out) == (code, "")
     assert message in answer.err
-
-
-def test_a_result_of_another_call(checked: Call) -> None:
-    for changes in ({"arguments": []}, {"operator": "aten::bmm"}, {"expected_kernels": ["other"]}):
-        answer = checked(**changes)
-        assert answer.code == 2
-        assert "with the arguments of this result" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -192,7 +176,7 @@ def test_a_list_of_tensors_takes_a_stated_type(call: Call, gpu_trace: Callable[.
     assert (refused.code, refused.out) == (2, "")
     assert "state it with --dtype" in refused.err
     script = call("reproduce", trace, "--row", "1", "--dtype", "float16").out
-    held = json.loads(script.split("r'''")[1].split("'''")[0])
+    held = held_by(script)
     assert held["stated_dtype"] == "float16"
     assert held["arguments"][0]["tensors"][0] == {"shape": [4, 2], "dtype": "float16", "strides": None}
 
@@ -204,6 +188,6 @@ def test_a_hostile_name_is_refused_and_quoted(call: Call, gpu_trace: Callable[..
     assert "\\n__import__" in answer.err
     kernel = "'''\nimport os #"
     script = call("reproduce", gpu_trace("aten::mm", kernel=kernel, **PRODUCT), "--row", "1").out
-    assert json.loads(script.split("r'''")[1].split("'''")[0])["expected_kernels"] == [kernel]
+    assert held_by(script)["expected_kernels"] == [kernel]
     compile(script, "call.py", "exec")
     assert "\nimport os #" not in script

@@ -69,11 +69,8 @@ def test_the_synthetic_trace_has_what_a_training_rank_has(trace: Path) -> None:
     assert len(document["deviceProperties"]) == 8
     assert document["distributedInfo"]["rank"] == 3
     assert document["distributedInfo"]["world_size"] == 8
-    assert [group["ranks"] for group in document["distributedInfo"]["pg_config"]] == [
-        [0, 1, 2, 3, 4, 5, 6, 7],
-        [1, 3, 5, 7],
-        [2, 3],
-    ]
+    groups = [group["ranks"] for group in document["distributedInfo"]["pg_config"]]
+    assert groups == [[0, 1, 2, 3, 4, 5, 6, 7], [1, 3, 5, 7], [2, 3]]
     assert isinstance(document["baseTimeNanoseconds"], int)
     share = Counter(event.get("cat") for event in events)
     assert 0.2 < share["python_function"] / len(events) < 0.4
@@ -82,21 +79,13 @@ def test_the_synthetic_trace_has_what_a_training_rank_has(trace: Path) -> None:
     assert 0.1 < share["ac2g"] / len(events) < 0.2
     assert {"cuda_sync", "user_annotation", "gpu_user_annotation", "cuda_runtime", *WORK} <= set(share)
     assert len({event["name"] for event in events if event.get("cat") == "kernel"}) > 200
-
-
-def test_every_row_is_written_with_three_decimals_and_within_the_size_asked(trace: Path) -> None:
-    _, events = read(trace)
-    assert all(event["ts"].as_tuple().exponent == -3 for event in events)
-    assert all(
-        event["dur"] >= 0 and event["dur"].as_tuple().exponent == -3 for event in events if event["ph"] == "X"
-    )
-    steps = sum(
-        str(event["name"]).startswith("ProfilerStep#")
-        for event in events
-        if event.get("cat") == "user_annotation"
-    )
-    size = trace.stat().st_size
-    assert 4e6 <= size < 4e6 * (steps + 1) / steps
+    # every row is written with three decimals, and all within the size asked for
+    times = [event["ts"] for event in events] + [event["dur"] for event in events if event["ph"] == "X"]
+    assert min(times) >= 0
+    assert {time.as_tuple().exponent for time in times} == {-3}
+    annotations = (str(event["name"]) for event in events if event.get("cat") == "user_annotation")
+    steps = sum(name.startswith("ProfilerStep#") for name in annotations)
+    assert 4e6 <= trace.stat().st_size < 4e6 * (steps + 1) / steps
 
 
 def test_device_work_is_launched_before_it_starts_and_streams_keep_their_order(trace: Path) -> None:
@@ -110,19 +99,12 @@ def test_device_work_is_launched_before_it_starts_and_streams_keep_their_order(t
     streams = spans(events, *WORK)
     assert set(streams) == {(3, 7), (3, 20), (3, 24), (3, 28)}
     assert [overlapping(rows) for rows in streams.values()] == [0, 0, 0, 0]
-
-
-def test_arrows_join_the_launch_with_its_row(trace: Path) -> None:
-    _, events = read(trace)
-    ends = {(event["ph"], event["id"]): event for event in events if event.get("cat") == "ac2g"}
-    calls = {
-        event["args"]["correlation"]: event["ts"] for event in events if event.get("cat") == "cuda_runtime"
-    }
-    work = {event["args"]["correlation"]: event["ts"] for event in events if event.get("cat") in WORK}
-    assert {number: event["ts"] for (way, number), event in ends.items() if way == "f"} == work
-    assert {number: event["ts"] for (way, number), event in ends.items() if way == "s"} == {
-        number: calls[number] for number in work
-    }
+    # arrows join the launch with its row
+    ends = {(event["ph"], event["id"]): event["ts"] for event in events if event.get("cat") == "ac2g"}
+    rows = {event["args"]["correlation"]: event["ts"] for event in work}
+    assert {number: at for (way, number), at in ends.items() if way == "f"} == rows
+    launched = {number: calls[number]["ts"] for number in rows}
+    assert {number: at for (way, number), at in ends.items() if way == "s"} == launched
 
 
 def test_steps_follow_one_another_and_hold_their_launches(trace: Path) -> None:
@@ -230,15 +212,14 @@ def test_enlarging_a_real_trace_keeps_correlations_unique_and_streams_in_order(
 
 def test_a_file_without_rows_is_refused(enlarging: ModuleType, tmp_path: Path) -> None:
     source = tmp_path / "other.json"
-    source.write_text('{"traceEvents": []}', encoding="utf-8")
-    with pytest.raises(SystemExit, match=r"other\.json: no rows"):
-        enlarging.write_enlarged(source, tmp_path / "out.json", 1)
-    source.write_text('{"traceEvents": [', encoding="utf-8")
-    with pytest.raises(SystemExit, match="no end"):
-        enlarging.write_enlarged(source, tmp_path / "out.json", 1)
-    source.write_text('{"events": []}', encoding="utf-8")
-    with pytest.raises(SystemExit, match="no traceEvents"):
-        enlarging.write_enlarged(source, tmp_path / "out.json", 1)
+    for text, said in (
+        ('{"traceEvents": []}', r"other\.json: no rows"),
+        ('{"traceEvents": [', "no end"),
+        ('{"events": []}', "no traceEvents"),
+    ):
+        source.write_text(text, encoding="utf-8")
+        with pytest.raises(SystemExit, match=said):
+            enlarging.write_enlarged(source, tmp_path / "out.json", 1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of processes from /proc")

@@ -93,15 +93,9 @@ def manifest(origin: str, tmp_path: Path) -> Path:
         listed("job/rank0.json.gz", MEMBER, path="job.tar.gz", member="job/rank0.json"),
     ]
     path = tmp_path / "fixtures.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "origin": origin,
-                "repositories": [{"repository": "o/r", "commit": "c1", "licence": "MIT", "files": files}],
-                "not_public": [{"reason": "ours", "licence": "MIT", "files": [listed("mine.csv", b"x")]}],
-            }
-        )
-    )
+    public = {"repository": "o/r", "commit": "c1", "licence": "MIT", "files": files}
+    ours = {"reason": "ours", "licence": "MIT", "files": [listed("mine.csv", b"x")]}
+    path.write_text(yaml.safe_dump({"origin": origin, "repositories": [public], "not_public": [ours]}))
     return path
 
 
@@ -137,11 +131,7 @@ def test_an_interrupted_download_goes_on(script: ModuleType, manifest: Path, tmp
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [
-        (B[:-1] + b"x", "does not match the manifest"),
-        (B + b"more", "larger than 8,000 bytes"),
-        (None, "404"),
-    ],
+    [(B[:-1] + b"x", "does not match the manifest"), (B + b"more", "larger than 8,000 bytes"), (None, "404")],
 )
 def test_another_content_is_refused(
     content: bytes | None,

@@ -39,16 +39,11 @@ def program(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def test_the_page_has_the_scores_of_the_shipped_sweeps(repository: Path) -> None:
-    board = program("scoreboard")
-    page = (repository / "docs" / "scoreboard.md").read_text()
-    assert board.replace_block(page, "shipped", board.page([])) == page
-
-
-def test_the_page_has_the_scores_of_all_sweeps(repository: Path, test_data: Path) -> None:
+def test_the_page_has_the_scores_of_the_shipped_and_of_all_sweeps(repository: Path, test_data: Path) -> None:
     board = program("scoreboard")
     page = (repository / "docs" / "scoreboard.md").read_text()
     folders = [test_data / name for name in ("nccl_tests", "nccl_tests_more", "published_jobs")]
+    assert board.replace_block(page, "shipped", board.page([])) == page
     assert board.replace_block(page, "all", board.page(folders)) == page
 
 
@@ -80,10 +75,7 @@ def test_its_system_is_left_out(tmp_path: Path) -> None:
 def test_fitted_figures_are_those_of_the_other_machine(test_data: Path) -> None:
     """TCPX: 0.47 of the line rate by SkyPilot's cluster predicts dstack's, 0.53 by dstack's SkyPilot's."""
     sweeps = program("public_sweeps")
-    publics = [
-        *sweeps.folder_sweeps(sweeps.PUBLISHED),
-        *sweeps.folder_sweeps(test_data / "nccl_tests_more"),
-    ]
+    publics = [*sweeps.folder_sweeps(sweeps.PUBLISHED), *sweeps.folder_sweeps(test_data / "nccl_tests_more")]
     shares, errors = {}, {}
     for public in publics:
         if public.system == "gcp-a3-high":
@@ -116,26 +108,20 @@ def test_bias_error_and_coverage_by_hand(tmp_path: Path) -> None:
     )
 
 
-def test_nccl_s_estimate_by_hand() -> None:
-    """Ring, Simple, two nodes of eight H100, NCCL 2.18: 8.4 + 28 x 3.4 + 2 x 14 us, 1.4 times, and 30/16 S at
-    8 x 50 GB/s; the tree passes 2 S at 0.92 of the node's links, 370.8 GB/s: slower at 1 GiB."""
+def test_baselines_by_hand() -> None:
+    """NCCL's estimate, Ring, Simple, two nodes of eight H100, NCCL 2.18: 8.4 + 28 x 3.4 + 2 x 14 us, 1.4
+    times, and 30/16 S at 8 x 50 GB/s; the tree passes 2 S at 0.92 of the node's links, 370.8 GB/s: slower
+    at 1 GiB.
+
+    Alpha-beta: 2 log2 16 = 8 messages of 14 us, 30/16 S at a GPU's links; all-to-all: 15, 15/16 S at 50 GB/s.
+    """
     base = program("baselines")
-    sweep = Sweep("all_reduce", 16, 2, (1 << 30,), (1.0,), "2.18.3")
+    sweep, pairs = (Sweep(kind, 16, 2, (1 << 30,), (1.0,), "2.18.3") for kind in ("all_reduce", "all_to_all"))
     group = base.line_rate_group(system("dgx-h100"), sweep)
-    ring_s = 1.4 * (8.4 + 28 * 3.4 + 2 * 14) * 1e-6 + (1 << 30) * 30 / 16 / 370.8e9
+    passed_s = (1 << 30) * 30 / 16 / 370.8e9
+    ring_s = 1.4 * (8.4 + 28 * 3.4 + 2 * 14) * 1e-6 + passed_s
     assert base.nccl_times(sweep, group)[0] == pytest.approx(ring_s, rel=1e-3)
     assert base.nccl_times(Sweep("all_to_all", 16, 2, (1 << 30,), (1.0,)), group) is None
-
-
-def test_alpha_beta_by_hand() -> None:
-    """2 log2 16 = 8 messages of 14 us, 30/16 S at a GPU's links; all-to-all: 15, 15/16 S at 50 GB/s."""
-    base = program("baselines")
-    sweep = Sweep("all_reduce", 16, 2, (1 << 30,), (1.0,), "2.18.3")
-    group = base.line_rate_group(system("dgx-h100"), sweep)
-    assert base.alpha_beta_times(sweep, group)[0] == pytest.approx(
-        8 * 14e-6 + (1 << 30) * 30 / 16 / 370.8e9, rel=1e-3
-    )
-    pairs = Sweep("all_to_all", 16, 2, (1 << 30,), (1.0,), "2.18.3")
-    assert base.alpha_beta_times(pairs, group)[0] == pytest.approx(
-        15 * 14e-6 + (1 << 30) * 15 / 16 / 50e9, rel=1e-3
-    )
+    assert base.alpha_beta_times(sweep, group)[0] == pytest.approx(8 * 14e-6 + passed_s, rel=1e-3)
+    pairs_s = 15 * 14e-6 + (1 << 30) * 15 / 16 / 50e9
+    assert base.alpha_beta_times(pairs, group)[0] == pytest.approx(pairs_s, rel=1e-3)

@@ -48,28 +48,19 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def test_an_array_and_its_merge(repository: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     source, store = repository / "traces" / "tiny-llama-ddp4-gloo-cpu", tmp_path / "store"
     submit = repository / "scripts" / "slurm" / "submit.sh"
-    done = subprocess.run(
-        [submit, source, store, "3"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def submitted(*words: object) -> subprocess.CompletedProcess[str]:
+        told = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+        return subprocess.run([submit, *map(str, words)], check=False, **told)
+
+    wrong = submitted()
+    assert (wrong.returncode, "submit.sh SOURCE STORE SHARDS" in wrong.stderr) == (2, True)
+    done = submitted(source, store, 3)
     assert done.returncode == 0, done.stderr
-    assert [line.rpartition("/")[2] for line in done.stdout.splitlines()[:2]] == [
-        "ingest.sbatch",
-        "merge.sbatch",
-    ]
+    scripts = [line.rpartition("/")[2] for line in done.stdout.splitlines()[:2]]
+    assert scripts == ["ingest.sbatch", "merge.sbatch"]
     alone = cclbench.ingest(source, store=tmp_path / "alone")
     until = time.monotonic() + 300
     while [path.name for path in store.iterdir()] != [alone.id] and time.monotonic() < until:
         time.sleep(1)
     assert files(store) == files(alone.store)
-
-
-def test_how_it_is_called(repository: Path, tmp_path: Path) -> None:
-    submit = repository / "scripts" / "slurm" / "submit.sh"
-    done = subprocess.run([submit], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "submit.sh SOURCE STORE SHARDS" in done.stderr

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cclbench.cli import cli
+from cclbench.ground.errors import UsageError
 from cclbench.selftest.exam import (
     ExamItem,
     ExamOutcome,
@@ -43,27 +44,21 @@ def test_a_cause_of_no_strength_costs_nothing_and_more_strength_costs_more() -> 
         costs = [planted(name, program, strength) for strength in (0.1, 0.3)]
         assert 0 < costs[0] < costs[1], name
     assert planted("slow_device", program, 0.0) == 0
+    # one rank waits for its device and then pauses half a step, which the others wait for
+    late = planted("late_thread_of_one_rank", program, 0.5)
+    assert late == pytest.approx(0.5 * simulate_truth(program).step_s, rel=0.1)
 
 
-def test_a_late_thread_costs_its_pause() -> None:
-    """One rank waits for its device and then pauses half a step, which the others wait for."""
-    program = build_program(JOB)
-    step_s = simulate_truth(program).step_s
-    assert planted("late_thread_of_one_rank", program, 0.5) == pytest.approx(0.5 * step_s, rel=0.1)
-
-
-def test_the_same_seed_draws_the_same_job() -> None:
-    assert build_program(JOB) == build_program(JOB)
-    assert build_program(JOB) != build_program(replace(JOB, seed=4))
-
-
-def test_half_of_the_causes_are_held_out() -> None:
+def test_half_of_the_causes_are_held_out_and_a_seed_draws_one_job() -> None:
     half = development_causes()
     assert len(half) == len(CAUSES) // 2
     assert set(chosen_causes(["held-out"])) == set(CAUSES) - set(half)
     listed = draw_items(5, 2, half[:1], equal=1, healthy=1)
     assert [one.kind for one in listed] == ["planted", "planted", "equal", "healthy"]
     assert len({one.seed for one in listed}) == 4
+    assert build_program(JOB) == build_program(JOB) != build_program(replace(JOB, seed=4))
+    with pytest.raises(UsageError, match="unknown cause 'slow_devise'"):
+        chosen_causes(["slow_devise"])
 
 
 def outcome(cause: str | None, kind: str = "planted", **fields: object) -> ExamOutcome:
@@ -111,10 +106,3 @@ def test_the_command_prints_and_writes_a_score(tmp_path: Path) -> None:
     assert printed["schema"] == "selftest.v1"
     assert [row["cause"] for row in printed["causes"]] == ["slow_device", "all"]
     assert [job["item"]["kind"] for job in printed["jobs"]] == ["planted", "healthy"]
-
-
-def test_an_unknown_cause_names_its_like() -> None:
-    from cclbench.ground.errors import UsageError
-
-    with pytest.raises(UsageError, match="unknown cause 'slow_devise'"):
-        chosen_causes(["slow_devise"])

@@ -51,26 +51,12 @@ def test_devices_by_their_counters(call: Call, tmp_path: Path) -> None:
     path.write_text(DMON)
     found = only_summary(call, path)
     devices, ports = (table["rows"] for table in found["tables"])
-    assert devices[0] == pytest.approx(
-        {
-            "device": "device 0",
-            "utilisation": 0.85,
-            "SM active": None,
-            "tensor active": None,
-            "DRAM active": None,
-            "memory busy": None,
-            "power": 375.0,
-            "SM clock": 1.5525e9,
-            "memory clock": None,
-            "power limit": 0.0,
-            "thermal limit": 0.75,
-            "hardware limit": 0.0,
-            "memory": 2048 * (1 << 20),
-            "highest power": 400.0,
-            "lowest SM clock": 1.41e9,
-            "energy": 1500.0,
-        }
-    )
+    stated = {"utilisation": 0.85, "power": 375.0, "SM clock": 1.5525e9, "memory": 2048 * (1 << 20)}
+    stated |= {"power limit": 0.0, "thermal limit": 0.75, "hardware limit": 0.0}
+    stated |= {"highest power": 400.0, "lowest SM clock": 1.41e9, "energy": 1500.0}
+    lacking = ("SM active", "tensor active", "DRAM active", "memory busy", "memory clock")
+    assert devices[0].pop("device") == "device 0"
+    assert devices[0] == pytest.approx(dict.fromkeys(lacking) | stated)
     assert [row["power limit"] for row in devices] == [0.0, 0.75]
     assert ports[0]["sent"] == pytest.approx(1e9 + 3 * 3e9)
     assert ports[0]["send rate"] == pytest.approx(2.5e9)
@@ -111,12 +97,8 @@ def test_counters_without_times_are_plain_means_without_energy(call: Call, tmp_p
     )
     found = only_summary(call, path)
     (row,) = found["tables"][0]["rows"]
-    assert (row["power"], row["utilisation"], row["highest power"], row["energy"]) == (
-        200.0,
-        pytest.approx(0.3),
-        300.0,
-        None,
-    )
+    assert (row["power"], row["highest power"], row["energy"]) == (200.0, 300.0, None)
+    assert row["utilisation"] == pytest.approx(0.3)
     assert found["absent"][0].startswith("no times")
 
 
@@ -142,19 +124,12 @@ def inspector(folder: Path, times: Sequence[Sequence[int]], ranks: int = 2) -> P
     """A file for each process: its AllReduces of 1 MiB, in µs, in one communicator."""
     folder.mkdir()
     for rank, of_rank in enumerate(times):
-        lines = [
-            {
-                "header": {"id": "0x7f8c", "rank": rank, "n_ranks": ranks, "nnodes": 1},
-                "coll_perf": {
-                    "coll": "AllReduce",
-                    "coll_sn": seq,
-                    "coll_msg_size_bytes": 1 << 20,
-                    "coll_exec_time_us": time,
-                    "coll_busbw_gbs": (1 << 20) / time / 1e3,
-                },
-            }
-            for seq, time in enumerate(of_rank)
-        ]
+        head = {"header": {"id": "0x7f8c", "rank": rank, "n_ranks": ranks, "nnodes": 1}}
+        lines = []
+        for seq, time in enumerate(of_rank):
+            told = {"coll": "AllReduce", "coll_sn": seq, "coll_msg_size_bytes": 1 << 20}
+            told |= {"coll_exec_time_us": time, "coll_busbw_gbs": (1 << 20) / time / 1e3}
+            lines.append(head | {"coll_perf": told})
         (folder / f"pid{rank}.log").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
@@ -212,9 +187,7 @@ def test_step_times_have_median_percentiles_and_slow_steps(call: Call, tmp_path:
     assert (row["count"], row["median"], row["max"], row["slow"]) == (21, pytest.approx(1.1), 3.0, 1)
     assert row["p95"] == pytest.approx(np.percentile([*steps, 3.0], 95))
     assert "Rank 3, slow steps without the profiler: 22: 3.00 s." in found["sentences"]
-
-
-def test_step_times_of_sums_alone_have_means(call: Call, tmp_path: Path) -> None:
+    # of sums alone there are means
     path = step_times(tmp_path / "rank3_step_times.json", [1.0, 2.0])
     document = json.loads(path.read_text())
     for phase in ("unprofiled", "profiled"):

@@ -19,25 +19,12 @@ from cclbench.agents.tools import Tools
 
 Call = Callable[..., Any]
 
-CLIENT: dict[str, Any] = {
-    "backend": "vllm",
-    "model_id": "m/tiny",
-    "tokenizer_id": "m/tiny",
-    "num_prompts": 5,
-    "request_rate": "inf",
-    "max_concurrency": 2,
-    "duration": 10.0,
-    "completed": 4,
-    "total_input_tokens": 400,
-    "total_output_tokens": 200,
-    "request_throughput": 0.4,
-    "output_throughput": 20.0,
-    "mean_ttft_ms": 150.0,
-    "median_ttft_ms": 100.0,
-    "p99_ttft_ms": 400.0,
-    "mean_tpot_ms": 12.0,
-    "median_tpot_ms": 10.0,
-}
+CLIENT: dict[str, Any] = {"backend": "vllm", "model_id": "m/tiny", "tokenizer_id": "m/tiny"}
+CLIENT |= {"num_prompts": 5, "request_rate": "inf", "max_concurrency": 2, "duration": 10.0, "completed": 4}
+CLIENT |= {"total_input_tokens": 400, "total_output_tokens": 200}
+CLIENT |= {"request_throughput": 0.4, "output_throughput": 20.0}
+CLIENT |= {"mean_ttft_ms": 150.0, "median_ttft_ms": 100.0, "p99_ttft_ms": 400.0}
+CLIENT |= {"mean_tpot_ms": 12.0, "median_tpot_ms": 10.0}
 
 
 def result(path: Path, **changes: Any) -> Path:
@@ -75,6 +62,10 @@ def test_a_benchmark_of_a_server(call: Call, tmp_path: Path) -> None:
             "p99": None,
         },
     ]
+    # agents are told, too, what the source is
+    run = cclbench.run(tmp_path / "a.json", store=tmp_path / "store")
+    (source,) = Tools(tmp_path / "store", Reach(()), 1 << 30).diagnose(run.id, full=True).fields["source"]
+    assert (source["kind"], source["warnings"]) == ("serving", found["warnings"])
 
 
 def test_listed_requests_count_before_stated_ones(call: Call, tmp_path: Path) -> None:
@@ -91,12 +82,10 @@ def test_listed_requests_count_before_stated_ones(call: Call, tmp_path: Path) ->
     assert (row["answered"], row["not answered"]) == (2, 1)
     assert row["TTFT p50"] == pytest.approx(0.2)
     assert row["output tokens"] == pytest.approx(6 / 10)
-
-
-def test_unknown_outcomes_are_not_zero(call: Call, tmp_path: Path) -> None:
-    path = result(tmp_path / "a.json")
-    path.write_text(json.dumps({k: v for k, v in CLIENT.items() if k not in ("num_prompts", "completed")}))
-    found = only_summary(call, path)
+    # outcomes that nobody states are not zero
+    silent = {key: value for key, value in CLIENT.items() if key not in ("num_prompts", "completed")}
+    (tmp_path / "b.json").write_text(json.dumps(silent))
+    found = only_summary(call, tmp_path / "b.json")
     (row,) = found["tables"][0]["rows"]
     assert (row["answered"], row["not answered"]) == (None, None)
     assert found["warnings"] == []
@@ -145,7 +134,7 @@ def test_the_peak_and_who_holds_it(call: Call, tmp_path: Path) -> None:
     assert sum(row["share"] for row in sites["rows"]) == pytest.approx(1)
 
 
-def test_a_cut_snapshot_and_a_cut_result_are_errors(call: Call, tmp_path: Path) -> None:
+def test_a_cut_snapshot_a_cut_result_and_an_empty_folder_are_errors(call: Call, tmp_path: Path) -> None:
     whole = pickle.dumps(snapshot())
     (tmp_path / "rank3.pickle").write_bytes(whole[: len(whole) // 2])
     result(tmp_path / "b.json").write_text(json.dumps(CLIENT)[:200])
@@ -154,9 +143,6 @@ def test_a_cut_snapshot_and_a_cut_result_are_errors(call: Call, tmp_path: Path) 
         assert (answer.code, answer.out) == (3, "")
         assert answer.err.startswith("error: ")
         assert name in answer.err
-
-
-def test_an_empty_folder_is_an_error(call: Call, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     answer = call("run", tmp_path / "nothing")
     assert (answer.code, answer.out) == (3, "")
@@ -176,10 +162,8 @@ def test_a_log_of_the_library(call: Call, tmp_path: Path) -> None:
     found = only_summary(call, log(tmp_path / "job.log", *tuned))
     assert found["kind"] == "library"
     assert found["sentences"][0] == "nccl 2.29.2+cuda12.8; 16 ranks, 2 nodes."
-    assert (
-        "Algorithm and protocol: all_reduce 8B-4KiB: TREE LL; all_reduce 256MiB: NVLS SIMPLE."
-        in found["sentences"]
-    )
+    tuned = "Algorithm and protocol: all_reduce 8B-4KiB: TREE LL; all_reduce 256MiB: NVLS SIMPLE."
+    assert tuned in found["sentences"]
     rows = {row["setting"]: row["value"] for row in found["tables"][0]["rows"]}
     assert (rows["version"], rows["ranks"], rows["NVLS channels"]) == ("2.29.2+cuda12.8", "16", "8")
 
@@ -217,27 +201,16 @@ def test_slow_paths_come_first(call: Call, tmp_path: Path, messages: list[str], 
     assert only_summary(call, path)["warnings"] == ([] if warning is None else [warning])
 
 
-def test_warnings_of_all_processes_are_summed(call: Call, tmp_path: Path) -> None:
+def test_warnings_of_all_processes_are_summed_also_where_logs_state_nothing_else(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "job").mkdir()
     for rank in range(2):
-        path = log(tmp_path / f"nccl-{rank}.log")
+        path = log(tmp_path / "job" / f"nccl-{rank}.log")
         path.write_text(path.read_text() + f"host:{rank}:2 [0] NCCL WARN a\n" * 3)
-    assert only_summary(call, tmp_path)["warnings"] == [
-        "The library warned 6 times: search the log for NCCL WARN."
-    ]
-
-
-def test_a_log_that_states_nothing_but_a_warning(call: Call, tmp_path: Path) -> None:
-    path = tmp_path / "job.log"
-    path.write_text("host:1:2 [0] NCCL WARN a\n")
-    found = only_summary(call, path)
-    assert found["warnings"] == ["The library warned 1 time: search the log for NCCL WARN."]
-    assert found["sentences"] == []
-    answer = call("run", path)
-    assert "No step" not in answer.out
-
-
-def test_agents_are_told_what_the_source_is(tmp_path: Path) -> None:
-    run = cclbench.run(result(tmp_path / "a.json"), store=tmp_path / "store")
-    found = Tools(tmp_path / "store", Reach(()), 1 << 30).diagnose(run.id, full=True)
-    (source,) = found.fields["source"]
-    assert (source["kind"], source["warnings"]) == ("serving", ["a.json: 1 of 5 requests were not answered"])
+    warned = "The library warned {}: search the log for NCCL WARN."
+    assert only_summary(call, tmp_path / "job")["warnings"] == [warned.format("6 times")]
+    (tmp_path / "job.log").write_text("host:1:2 [0] NCCL WARN a\n")
+    found = only_summary(call, tmp_path / "job.log")
+    assert (found["warnings"], found["sentences"]) == ([warned.format("1 time")], [])
+    assert "No step" not in call("run", tmp_path / "job.log").out

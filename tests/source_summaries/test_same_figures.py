@@ -102,12 +102,8 @@ def test_two_of_a_kind_are_compared_by_their_tables(
             for name in (column["name"] for column in table["columns"] if not column["key"]):
                 before, after = (side[tuple(row[key] for key in keys)][name] for side in sides)
                 assert (row[name]["base"], row[name]["other"]) == (before, after)
-                ratio = (
-                    after / before
-                    if isinstance(before, float | int) and before and after is not None
-                    else None
-                )
-                assert row[name]["ratio"] == pytest.approx(ratio)
+                known = isinstance(before, float | int) and before and after is not None
+                assert row[name]["ratio"] == pytest.approx(after / before if known else None)
     printed = call("compare", *pair).out
     assert not ABOUT_STEPS.search(printed)
     assert "time.step" not in printed
@@ -122,13 +118,8 @@ def rows_of(
     summaries: list[dict[str, Any]], table: dict[str, Any], keys: list[str]
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The rows of the same table of one source, by their keys."""
-    found = [
-        one
-        for summary in summaries
-        if summary["kind"] == table["kind"]
-        for one in summary["tables"]
-        if one["subject"] == table["subject"]
-    ]
+    of_kind = (one for summary in summaries if summary["kind"] == table["kind"] for one in summary["tables"])
+    found = [one for one in of_kind if one["subject"] == table["subject"]]
     return {tuple(row[key] for key in keys): row for one in found for row in one["rows"]}
 
 

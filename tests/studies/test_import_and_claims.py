@@ -6,11 +6,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
 
 HOSTILE = "\x1b]0;owned\x07<script>|`x`$(id)\u202e"
 
@@ -18,38 +18,34 @@ HOSTILE = "\x1b]0;owned\x07<script>|`x`$(id)\u202e"
 @pytest.fixture
 def board(tmp_path: Path) -> Path:
     """Two rows of equal work, the one with more overlap the slower; a hostile one."""
+    known: dict[str, Any] = {"phase": "training", "hardware_type": "GPU", "total_count": 4, "batch_size": 4}
+    known |= {
+        "seq_len": 512,
+        "trace_types": ["json"],
+        "model_family": "tiny",
+        "hardware_model": "nvidia_a100",
+    }
 
     def row(name: str, step: float, overlap: float, **other: Any) -> dict[str, Any]:
-        facts = {
-            "workload_name": name,
-            "model_family": name if name == HOSTILE else "tiny",
-            "phase": "training",
-            "hardware_type": "GPU",
-            "hardware_model": name if name == HOSTILE else "nvidia_a100",
-            "total_count": 4,
-            "batch_size": 4,
-            "seq_len": 512,
-            "framework": name,
-            "trace_types": ["json"],
-            **other,
-        }
+        facts = {**known, "workload_name": name, "framework": name, **other}
         metrics = {"avg_step_time": step, "compute_comm_overlap": overlap, "scale_up_bw_utility": 2.5}
         return {"trace": "t", "metadata": facts, "metrics": metrics | {"beauty": 1.0}}
 
-    rows = [row("calm", 2.0, 80.0, tp=2), row("swift", 1.0, 40.0), row(HOSTILE, 1.5, 50.0)]
+    rows = [row("calm", 2.0, 80.0, tp=2), row("swift", 1.0, 40.0)]
+    rows.append(row(HOSTILE, 1.5, 50.0, model_family=HOSTILE, hardware_model=HOSTILE))
     path = tmp_path / "board.json"
     path.write_text(json.dumps({"rows": rows}))
     return path
 
 
 @pytest.fixture
-def brought_in(call: Callable[..., Any], board: Path) -> Callable[..., Any]:
+def brought_in(call: Call, board: Path) -> Call:
     """The command line, after the import."""
     assert call("import", "ccl-bench", board).code == 0
     return call
 
 
-def test_import_tells_what_came_in(call: Callable[..., Any], board: Path) -> None:
+def test_import_tells_what_came_in(call: Call, board: Path) -> None:
     answer = call("import", "ccl-bench", board)
     assert (answer.code, answer.err) == (0, "")
     assert "3 new, 0 unchanged" in " ".join(answer.out.split())
@@ -63,18 +59,16 @@ def test_import_tells_what_came_in(call: Callable[..., Any], board: Path) -> Non
     assert told["unknown_columns"] == {"beauty": 3}
 
 
-def test_published_runs_are_listed_as_such(brought_in: Callable[..., Any]) -> None:
+def test_published_runs_are_listed_as_such(brought_in: Call) -> None:
     rows = json.loads(brought_in("list", "runs", "--json").out)["rows"]
-    assert [row["published"] for row in rows] == ["ccl-bench"] * 3
-    assert [row["ranks"] for row in rows] == [0] * 3
-    shown = brought_in("list", "runs").out
-    squeezed = "".join(shown.split())
+    assert [(row["published"], row["ranks"]) for row in rows] == [("ccl-bench", 0)] * 3
+    squeezed = "".join(brought_in("list", "runs").out.split())
     for row in rows:
         # Folded over lines, nothing of a name is lost.
         assert all(part in squeezed for part in (row["run"][:10], row["run"][-4:]))
 
 
-def test_claims_on_the_terminal(brought_in: Callable[..., Any], tmp_path: Path) -> None:
+def test_claims_on_the_terminal(brought_in: Call, tmp_path: Path) -> None:
     answer = brought_in("claims")
     assert (answer.code, answer.err) == (0, "")
     words = " ".join(answer.out.split())
@@ -87,7 +81,8 @@ def test_claims_on_the_terminal(brought_in: Callable[..., Any], tmp_path: Path) 
     assert "&lt;script&gt;" in brought_in("claims", "-o", tmp_path / "c.svg", "--format", "md").out
 
 
-def test_one_claim_in_every_form(brought_in: Callable[..., Any]) -> None:
+def test_one_claim_in_every_form(brought_in: Call, tmp_path: Path) -> None:
+    """And a picture beside the answer."""
     quiet = brought_in("claims", "frameworks", "-q").out
     assert "tokens/s/device" not in quiet
     assert "Not shown" in quiet
@@ -95,13 +90,9 @@ def test_one_claim_in_every_form(brought_in: Callable[..., Any]) -> None:
     assert [claim["key"] for claim in told["claims"]] == ["overlap"]
     assert told["claims"][0]["rows"][0]["higher_step_s"] == 2.0
     lines = list(csv.DictReader(io.StringIO(brought_in("claims", "--format", "csv").out)))
-    assert [line["claim"] for line in lines] == ["overlap"] + ["bandwidth"] * 3 + ["frameworks"] * 3 + [
-        "figures"
-    ] * 9
+    counts = {"overlap": 1, "bandwidth": 3, "frameworks": 3, "figures": 9}
+    assert [line["claim"] for line in lines] == [key for key, n in counts.items() for _ in range(n)]
     assert {line["provenance"] for line in lines[:4]} == {"published"}
-
-
-def test_a_picture_beside_the_answer(brought_in: Callable[..., Any], tmp_path: Path) -> None:
     picture = tmp_path / "claims.png"
     answer = brought_in("claims", "-o", picture)
     assert (answer.code, answer.err) == (0, f"wrote {picture}\n")
@@ -123,9 +114,7 @@ def test_a_picture_beside_the_answer(brought_in: Callable[..., Any], tmp_path: P
         (("import", "ccl-bench", "."), 3, "is not a file"),
     ],
 )
-def test_wrong_calls_say_what_to_do(
-    call: Callable[..., Any], arguments: tuple[str, ...], code: int, words: str
-) -> None:
+def test_wrong_calls_say_what_to_do(call: Call, arguments: tuple[str, ...], code: int, words: str) -> None:
     answer = call(*arguments)
     assert (answer.code, answer.out) == (code, "")
     assert words in answer.err

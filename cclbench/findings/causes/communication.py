@@ -13,6 +13,7 @@ from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.causes.links import far_below_links, slow_groups
 from cclbench.findings.finding import Confidence, Finding, finding
 from cclbench.findings.groups import describe_groups, shape_of
+from cclbench.findings.losses import largest_rank, loss_words, parts_words
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import MetricName, metric_name
 
@@ -206,8 +207,8 @@ def exposed_communication(case: Case) -> Iterator[Finding]:
             shapes.setdefault(traffic.shape, []).append(traffic)
     for listed in shapes.values():
         lost = sum_by_rank(traffic.exposed for traffic in listed)
-        largest = max(lost.values(), default=0.0)
-        if not largest:
+        rank = largest_rank(lost)
+        if rank is None:
             continue
         transfer, alone = (
             sum(_traffic_amount(case, metric, traffic) for traffic in listed)
@@ -217,12 +218,11 @@ def exposed_communication(case: Case) -> Iterator[Finding]:
         overlap = "no transfer overlaps" if hidden < _HIDDEN else f"{hidden:.0%} of them overlap"
         stream = "; they are on a compute stream" if _on_compute_stream(case) else ""
         confidence: Confidence = "high" if hidden < _HIDDEN else "medium"
-        means = [(traffic.kind, _traffic_amount(case, _TRANSFER, traffic)) for traffic in listed]
-        kinds = ", ".join(f"{kind} {humanise(mean, 's')}" for kind, mean in means[:3] if mean)
+        kinds = [(traffic.exposed.get(rank, 0.0), traffic.kind) for traffic in listed]
         yield case.finding(
             "exposed_communication",
-            f"Transfers in {describe_groups(listed[0].groups)} take {humanise(largest, 's')} of a step while"
-            f" nothing computes ({kinds} on average); {overlap.replace('%', ' %')} compute{stream}.",
+            f"Transfers in {describe_groups(listed[0].groups)} take {loss_words(lost)} while nothing computes"
+            f"{parts_words(kinds)}; {overlap.replace('%', ' %')} compute{stream}.",
             lost=lost,
             whatif=[text for traffic in listed for text in _transfer_settings(traffic, "0")],
             surely=[text for traffic in listed for text in _hidden_settings(case, traffic)],
@@ -267,20 +267,17 @@ def _on_compute_stream(case: Case) -> bool:
 def _unmatched_findings(case: Case) -> Iterator[Finding]:
     """Exposed communication that is not split into wait and transfer."""
     lost = case.ranks(_EXPOSED_UNMATCHED)
-    if not any(lost.values()):
+    rank = largest_rank(lost)
+    if rank is None:
         return
-    rows = case.parts(_EXPOSED_BY)
-    kinds = sorted(
-        ((row.number, row.collective) for row in rows if row.collective and not (row.group or row.category)),
-        reverse=True,
-    )
-    listed = ", ".join(f"{kind} {humanise(seconds, 's')}" for seconds, kind in kinds[:3] if seconds)
-    kind_words = f" ({listed})" if listed and kinds[0][1] != UNKNOWN else ""
+    names = {row.collective for row in case.parts(_EXPOSED_BY) if row.collective}
+    kinds = [(case.ranks(_EXPOSED_BY, collective=name).get(rank, 0.0), name) for name in names]
+    kind_words = "" if max(kinds, default=(0.0, UNKNOWN))[1] == UNKNOWN else parts_words(kinds)
     kind_words += ", on a compute stream" if _on_compute_stream(case) else ""
     yield case.finding(
         "exposed_communication",
-        f"Communication runs for {humanise(max(lost.values()), 's')} of a step while nothing"
-        f" computes{kind_words}; how much of it waits for other ranks is unknown.",
+        f"Communication runs for {loss_words(lost)} while nothing computes{kind_words};"
+        f" how much of it waits for other ranks is unknown.",
         lost=lost,
         whatif=["transfers.time=0"],
         confidence="medium",

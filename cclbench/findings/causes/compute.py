@@ -9,6 +9,7 @@ from typing import Final
 from cclbench.findings.case import Case
 from cclbench.findings.causes.balance import straggler_of
 from cclbench.findings.finding import Finding, finding
+from cclbench.findings.losses import largest_rank, parts_words
 from cclbench.ground.units import humanise
 from cclbench.operators.chains import NEIGHBOURS
 from cclbench.record.metric_name import metric_name
@@ -73,17 +74,20 @@ def memory_bound(case: Case) -> Iterator[Finding]:
         # The shares are of the time in which any kernel runs, including communication.
         kernels = seconds + exposed.get(rank, 0.0)
         lost[rank] = min(seconds, kernels * sum(by_rank.get(rank, 0.0) for by_rank in shares))
-    share = max((rank_s / compute[rank] for rank, rank_s in lost.items() if compute[rank]), default=0.0)
-    if share < _LEAST_SHARE:
+    of_compute = {rank: rank_s / compute[rank] for rank, rank_s in lost.items() if compute[rank]}
+    most = largest_rank(of_compute)
+    if most is None or of_compute[most] < _LEAST_SHARE:
         return
-    parts = [(case.number(_CATEGORY_SHARE, category=name) or 0.0, name) for name in _MEMORY_BOUND]
-    listed = ", ".join(
-        f"{name} {humanise(part, '1')}" for part, name in sorted(parts, reverse=True)[:3] if part
-    )
+    memory_bound_share = sum(by_rank.get(most, 0.0) for by_rank in shares)
+    parts = [
+        (of_compute[most] * by_rank.get(most, 0.0) / memory_bound_share, name)
+        for by_rank, name in zip(shares, _MEMORY_BOUND, strict=True)
+    ]
+    where = f" on rank {most}" if len(compute) > 1 else ""
     yield case.finding(
         "memory_bound",
-        f"{humanise(share, '1')} of the compute time is in memory-bound kernels"
-        f" ({listed} of all kernel time).",
+        f"{humanise(of_compute[most], '1')} of the compute time{where} is in memory-bound kernels"
+        f"{parts_words(parts, '1')}.",
         lost=lost,
         whatif=() if case.on_host else [f"kernels[chain={NEIGHBOURS}].time=fused"],
         surely=[],

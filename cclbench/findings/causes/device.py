@@ -8,6 +8,7 @@ from typing import Final
 
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Finding, finding
+from cclbench.findings.losses import largest_rank, loss_words, parts_words
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 
@@ -41,11 +42,13 @@ _STALL_S: Final = 10e-6
 )
 def exposed_copies(case: Case) -> Iterator[Finding]:
     lost = case.ranks(_EXPOSED_COPY)
-    if not any(lost.values()) or case.number(_BUSY) == 0:
+    rank = largest_rank(lost)
+    if rank is None or case.number(_BUSY) == 0:
         return
     rows = case.parts(_EXPOSED_COPY)
     parts = sorted((row for row in rows if row.category), key=lambda row: -row.number)
-    listed = ", ".join(f"{row.category} {humanise(row.number, 's')}" for row in parts[:3] if row.number)
+    labels = [row.category or "" for row in parts]
+    on_rank = [(case.ranks(_EXPOSED_COPY, category=label).get(rank, 0.0), label) for label in labels]
     pageable = sum(row.number for row in parts if "pageable" in (row.category or ""))
     total = sum(row.number for row in parts)
     slow = " Most of it is to or from pageable memory." if total and pageable > total / 2 else ""
@@ -55,8 +58,7 @@ def exposed_copies(case: Case) -> Iterator[Finding]:
     fast = f" Bandwidth of all copies by direction: {moved}." if moved else ""
     yield case.finding(
         "exposed_copies",
-        f"Only copies and memsets run for {humanise(max(lost.values()), 's')} of a step ({listed} on"
-        f" average).{slow}{fast}",
+        f"Only copies and memsets run for {loss_words(lost)}{parts_words(on_rank)}.{slow}{fast}",
         lost=lost,
         whatif=["copies.time=0"],
         because="an exact part of the step",

@@ -12,6 +12,7 @@ import numpy as np
 
 from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.finding import Finding, finding
+from cclbench.findings.losses import largest_rank, parts_words
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import MetricName, metric_name
 
@@ -371,26 +372,19 @@ def host_bound(case: Case) -> Iterator[Finding]:
     causes = [] if _step_pauses(case) is not None else ["python", "unrecorded"]
     causes += [] if case.on_host or _is_launch_bound(case) else ["operators", "launch"]
     lost = _held_after_waits(case, *causes)
-    if any(lost.values()):
-        words = {
-            "python": "in Python",
-            "unrecorded": "unrecorded",
-            "operators": "in operators",
-            "launch": "in launches",
-        }
-        after_waits = {
-            cause: case.number(BY, category="sync", stat=f"then_{cause}") or 0.0 for cause in causes
-        }
-        parts = [
-            ((case.number(BY, category=cause) or 0.0) + after_waits[cause], words[cause]) for cause in causes
-        ]
-        parts.append((sum(after_waits.values()), "of it after waits for the device"))
-        split = ", ".join(f"{humanise(s, 's')} {place}" for s, place in sorted(parts, reverse=True) if s)
-        mean_words = f"; on average {split}" if split else ""
+    rank = largest_rank(lost)
+    if rank is not None:
+        parts = [(_held_after_waits(case, cause).get(rank, 0.0), cause) for cause in causes]
+        after_waits_s = sum(
+            case.ranks(BY, category="sync", stat=f"then_{cause}").get(rank, 0.0) for cause in causes
+        )
+        after_waits = f", {humanise(after_waits_s, 's')} of it after waits for the device" * bool(
+            after_waits_s
+        )
         waits = "Nothing is computed between operators" if case.on_host else "The device waits for its host"
         yield case.finding(
             "host_bound",
-            f"{waits}: {_of_step(case, lost)}{mean_words}.",
+            f"{waits}: {_of_step(case, lost)}{parts_words(parts)}{after_waits}.",
             lost=lost,
             host_causes=causes,
             because=_EXACT_CPU if case.on_host else _EXACT,

@@ -109,9 +109,9 @@ def unfused_norm(case: Case) -> Iterator[Finding]:
     actions={
         "pytorch": (
             "compile the model, or its feed-forward layers, with torch.compile",
-            "use torch.nn.functional.gelu or silu, and a fused SwiGLU or GeGLU (Liger, xFormers)",
+            "use torch.nn.functional.gelu or silu",
         ),
-        "any": ("use a fused SwiGLU or GeGLU",),
+        "any": ("use a fused SwiGLU or GeGLU, such as Liger's or xFormers'",),
     },
 )
 def unfused_activation(case: Case) -> Iterator[Finding]:
@@ -126,11 +126,8 @@ def unfused_activation(case: Case) -> Iterator[Finding]:
     rule=f"{_TIME} rotary",
     gain=_GAIN,
     actions={
-        "pytorch": (
-            "compile the model, or its attention, with torch.compile",
-            "use a fused rotary embedding (Liger, FlashAttention)",
-        ),
-        "any": ("use a fused rotary embedding",),
+        "pytorch": ("compile the model, or its attention, with torch.compile",),
+        "any": ("use a fused rotary embedding, such as Liger's or FlashAttention's",),
     },
 )
 def unfused_rotary(case: Case) -> Iterator[Finding]:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -14,13 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.formats import READERS, DeviceStep, Names, Part, Reader, Rows, Trace
-from cclbench.formats.streams import open_bytes
-from cclbench.formats.texts import damaged_error
 from cclbench.formats.trace import LATEST_NS, impossible_value
-from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
-from cclbench.ground.out_of_memory import is_out_of_memory
-from cclbench.ground.text import printable
 from cclbench.record.facts import TraceFacts
 
 _STEP: Final = "Step Id"
@@ -60,32 +53,24 @@ class Ascend(Reader):
 
 def _task_rows(path: Path, trace: Trace) -> Iterator[Rows]:
     # Not needed to recognise a file.
-    from cclbench.formats.timeline.tables import open_csv
+    from cclbench.formats.csv_tables import read_csv
 
-    names, rows_before, steps = Names(), 0, dict[int, tuple[int, int]]()
-    try:
-        with open_bytes(path) as raw:
-            table = open_csv(raw, (_STEP, *_REQUIRED))
-            if missing := [name for name in _REQUIRED if name not in table.schema.names]:
-                raise damaged_error(path, f"has no column {missing[0]!r}", hint=_AGAIN)
-            for batch in table:
-                begin, length = (batch[name] for name in ("Start Time(us)", "Duration(us)"))
-                timed = batch.filter(pc.and_(begin.is_valid(), length.is_valid()))
-                trace.dropped["row without a time or duration"] += len(batch) - len(timed)
-                yield _read_tasks(timed, names, steps, f"{path}: after row {rows_before:,}")
-                rows_before += len(batch)
-    except (pa.ArrowException, OSError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        if is_out_of_memory(error):
-            raise
-        reason = printable(str(error).splitlines()[0][:200]) if str(error) else type(error).__name__
-        what = f"is damaged after row {rows_before:,}: {reason}"
-        raise InputError(what, where=str(path), hint=_AGAIN) from None
+    names, steps = Names(), dict[int, tuple[int, int]]()
+
+    def tasks(batch: pa.RecordBatch, rows_before: int) -> Iterator[Rows]:
+        begin, length = (batch[name] for name in ("Start Time(us)", "Duration(us)"))
+        timed = batch.filter(pc.and_(begin.is_valid(), length.is_valid()))
+        trace.dropped["row without a time or duration"] += len(batch) - len(timed)
+        yield _read_tasks(timed, names, steps, f"{path}: after row {rows_before:,}")
+
+    yield from read_csv(path, (_STEP, *_REQUIRED), _REQUIRED, tasks, hint=_AGAIN)
     trace.dropped = +trace.dropped
     trace.device_steps = _device_steps(steps)
 
 
 def _read_tasks(batch: pa.RecordBatch, names: Names, steps: dict[int, tuple[int, int]], where: str) -> Rows:
     """The tasks of a batch; `steps` are extended by them."""
+    from cclbench.formats.csv_tables import whole_numbers
     from cclbench.formats.timeline.tables import exact_nanoseconds
 
     start, duration = (
@@ -96,7 +81,7 @@ def _read_tasks(batch: pa.RecordBatch, names: Names, steps: dict[int, tuple[int,
         i = int(np.argmax(wrong))
         raise impossible_value(f"time: from {start[i]} ns, {duration[i]} ns long", where, _AGAIN)
     if _STEP in batch.schema.names:
-        _add_steps(steps, _numbers(batch[_STEP]), start, start + duration)
+        _add_steps(steps, whole_numbers(batch[_STEP]), start, start + duration)
     words = batch["Type"].fill_null("(no type)").dictionary_encode()
     codes = np.array([names[word] for word in words.dictionary.to_pylist()], np.int32)
     return Rows(
@@ -106,15 +91,8 @@ def _read_tasks(batch: pa.RecordBatch, names: Names, steps: dict[int, tuple[int,
         codes=codes[np.asarray(words.indices)],
         start_ns=start,
         dur_ns=duration,
-        track=_numbers(batch["Stream ID"]),
+        track=whole_numbers(batch["Stream ID"]),
     )
-
-
-def _numbers(texts: pa.Array) -> Int64:
-    """Whole numbers below 10^18, −1 for any other text, shape (rows,)."""
-    whole = pc.fill_null(pc.match_substring_regex(texts, r"^\d{1,18}$"), False)
-    numbers = pc.if_else(whole, texts, "-1").cast(pa.int64())
-    return np.asarray(numbers.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _add_steps(steps: dict[int, tuple[int, int]], number: Int64, start: Int64, end: Int64) -> None:

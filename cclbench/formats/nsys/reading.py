@@ -20,15 +20,17 @@ from cclbench.formats.nsys.rows import TableReader
 from cclbench.ground.errors import InputError
 
 
-def member_parts(path: Path) -> list[Part]:
-    """One part for each process that is a rank."""
-    with Database(path) as database:
+def member_parts(path: Path, kind: type[Database] = Database) -> list[Part]:
+    """One part for each process that is a rank; `kind` is how the export is stored."""
+    with kind(path) as database:
         return [Part(member=member) for member in CapturedProcesses.open_capture(database).members]
 
 
-def member_batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.Table]:
+def member_batches(
+    path: Path, part: Part, trace: Trace, kind: type[Database] = Database
+) -> Iterator[Rows | pa.Table]:
     """All rows; `trace` is complete after the last batch."""
-    with Database(path) as database:
+    with kind(path) as database:
         capture = CapturedProcesses.open_capture(database)
         if part.member not in capture.members:
             raise InputError(f"has no process {part.member!r}", where=str(path))

@@ -38,7 +38,7 @@ COPY_KINDS: Final = {
     "DEVICE_TO_DEVICE": ("Memcpy DtoD", "d2d"),
 }
 """Name and direction of a row by the end of a copy's kind."""
-_MARKS: Final = (
+MARKS: Final = (
     "roctxMarkA",
     "roctxThreadRangeA",
     "roctxProcessRangeA",
@@ -188,7 +188,7 @@ class _ProcessRows:
         return [
             (call, texts.get(call.correlation_id.internal) or name)
             for call in self.process.buffer_records.marker_api
-            if (name := strings.operation_name(call.kind, call.operation)) in _MARKS
+            if (name := strings.operation_name(call.kind, call.operation)) in MARKS
         ]
 
     def _annotations(self, batch: Sequence[tuple[ApiRecord, str]]) -> Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cclbench.formats.csv_tables import open_csv
 from cclbench.formats.streams import open_bytes
 from cclbench.formats.timeline.mapping import TimelineMapping
 from cclbench.formats.trace import LATEST_NS
@@ -74,16 +75,6 @@ def _read_table(path: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]
         _require_columns(chosen, reader.schema.names, path)
         for batch in reader:
             yield batch.select(chosen)
-
-
-def open_csv(raw: object, chosen: Sequence[str]) -> pa.RecordBatchReader:
-    """The chosen columns as text, to parse the digits exactly."""
-    from pyarrow import csv
-
-    texts = csv.ConvertOptions(column_types=dict.fromkeys(chosen, pa.string()), strings_can_be_null=True)
-    return csv.open_csv(
-        pa.PythonFile(raw, "r"), read_options=csv.ReadOptions(block_size=_BLOCK_BYTES), convert_options=texts
-    )
 
 
 def _json_lines(raw: object, columns: dict[str, str]) -> pa.RecordBatchReader:

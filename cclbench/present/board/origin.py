@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from cclbench.contribute.manifest import read_manifest
 from cclbench.contribute.place import DataPointPlace
+from cclbench.contribute.signature import read_signature
 from cclbench.contribute.verify import MEANING
-from cclbench.ground.errors import InputError
+from cclbench.ground.errors import CheckFailed, InputError
 from cclbench.present.board.rows import BoardRow
 
 
@@ -62,4 +63,8 @@ def _manifest_facts(data_point: DataPointPlace) -> Mapping[str, str]:
         found["Redactions"] = counts or "none were needed"
     if manifest.revealed:
         found["Kept on purpose"] = ", ".join(manifest.revealed)
+    try:
+        found["Signature"] = str(read_signature(data_point) or "none")
+    except CheckFailed as error:
+        found["Signature"] = str(error)
     return found

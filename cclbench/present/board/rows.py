@@ -10,6 +10,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
 
+from cclbench.card.standard import STANDARD
 from cclbench.comparison.build import run_subject
 from cclbench.comparison.division_rules import has_division
 from cclbench.comparison.fingerprint import Fingerprint, work_fingerprint
@@ -27,6 +28,7 @@ from cclbench.results import full_results
 FACTS: Final = {
     "model": "model",
     "phase": "phase",
+    "standard": "standard workload",
     "precision": "precision",
     "batch": "global batch",
     "sequence_length": "sequence length",
@@ -143,6 +145,7 @@ def _figures(subject: ComparisonSubject) -> dict[str, Row]:
 def _card_facts(subject: ComparisonSubject) -> Facts:
     fabrics = [name for path in _CARD_FABRICS if (name := subject.card_field(path))]
     return _common_facts(subject) | {
+        "standard": _short(subject.card_field(STANDARD)),
         "precision": _short(subject.card_field("workload.precision")),
         "fabric": _short(" / ".join(map(str, fabrics)) or None),
         "library": _short(subject.card_field("software.communication.library")),
@@ -152,7 +155,7 @@ def _card_facts(subject: ComparisonSubject) -> Facts:
 
 def _published_facts(subject: ComparisonSubject) -> Facts:
     stated = {name: _short(metadata_text(subject.metadata, key) or None) for name, key in _PUBLISHED.items()}
-    return _common_facts(subject) | stated
+    return _common_facts(subject) | {"standard": None} | stated
 
 
 def _common_facts(subject: ComparisonSubject) -> dict[str, str | int | None]:

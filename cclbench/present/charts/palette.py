@@ -33,6 +33,7 @@ COLOURS: Final = {
     "idle-hatch": ("#fefefe", "#2e3238"),
     "on-dark": ("#fffffe", "#0e1013"),
     "on-pale": ("#333333", "#f1f1ee"),
+    "on-copy": ("#323232", "#0e1013"),
     "better": ("#00714f", "#4cc9a0"),
     "worse": ("#b34700", "#f09a5c"),
 }
@@ -132,7 +133,7 @@ SLICES: Final = (
         metric_name("time.exposed_copy"),
         "exposed copies",
         "copy",
-        "on-pale",
+        "on-copy",
         short="exposed copy",
         glyphs=("░", "-"),
     ),

@@ -30,6 +30,10 @@ _FIGURES: Final = {
 }
 _STATS: Final = ("p99", "p90", "p50", "mean")
 """In order of preference: the first that two points have is drawn."""
+_DECADE: Final = 10
+"""Latencies that span less have a linear axis, on which round values are close enough for ticks."""
+_HEADROOM: Final = 1.12
+"""Height of the axis over its highest mark, above which its number stands."""
 _CAPTION: Final = (
     "A mark is a benchmark; the line joins those that no other one beats in both throughput and latency."
     " The numbers on the line are the most requests at a time."
@@ -84,6 +88,8 @@ def _draw_panel(points: ServingPoints, latency: str) -> tuple[Figure, Titles]:
 
 def draw_points(axes: Axes, points: ServingPoints, latency: str) -> Titles:
     """Draw the points that state a latency, and the front of each workload; returns hover texts."""
+    from cclbench.present.charts.ticks import quantity_axis
+
     titles: dict[str, str] = {}
     runs = list(dict.fromkeys(point.run for point in points.points))
     on_front = set(points.fronts[latency])
@@ -120,11 +126,16 @@ def draw_points(axes: Axes, points: ServingPoints, latency: str) -> Titles:
             if points.points[number].workload == workload
         )
         axes.plot(*zip(*places, strict=True), color=light_colour("ink"), linewidth=1.0, zorder=1)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda seconds, _: humanise(seconds, "s"))
-    axes.minorticks_off()
-    axes.set_ylim(bottom=0)
+    drawn = [_place(points, points.points[number], latency) for number in _with(points, latency)]
+    seconds, rates = zip(*drawn, strict=True)
     axes.margins(0.08)
+    if max(seconds) > _DECADE * min(seconds) > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda seconds, _: humanise(seconds, "s"))
+        axes.minorticks_off()
+    else:
+        quantity_axis(axes.xaxis, "s", 5)
+    axes.set_ylim(0, _HEADROOM * max(rates) or 1)
     figure, stat = latency.split(" ")
     axes.set_xlabel(f"{_FIGURES[figure]}, {stat}")
     axes.set_ylabel("output tokens/s per accelerator" if points.is_per_device else "output tokens/s in all")

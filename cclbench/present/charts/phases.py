@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _METRIC: Final = metric_name("time.phase")
 _COLOURS: Final = {
     "forward": ("compute", "on-dark"),
-    "loss": ("copy", "on-pale"),
+    "loss": ("copy", "on-copy"),
     "backward": ("transfer", "on-dark"),
     "optimizer": ("overlapped", "on-dark"),
     "data": ("unmatched", "on-dark"),

@@ -176,7 +176,7 @@
           pen.beginPath();
           pen.rect(x, y + 14, end - x - 3, BAR);
           pen.clip();
-          pen.fillStyle = hue(colour === "copy" ? "on-pale" : "on-dark");
+          pen.fillStyle = hue(colour === "copy" ? "on-copy" : "on-dark");
           pen.fillText(name, x + 3, y + 27);
           pen.restore();
         }
@@ -238,6 +238,12 @@
     box.hidden = false;
     draw();
   }
+
+  // A box that is wider than its place takes the focus, so that keys scroll it.
+  const scrolled = new ResizeObserver((entries) => {
+    for (const { target } of entries) target.tabIndex = target.scrollWidth > target.clientWidth ? 0 : -1;
+  });
+  for (const box of document.querySelectorAll(".box:not([tabindex])")) scrolled.observe(box);
 
   // Paper has no triangles to click.
   addEventListener("beforeprint", () => {

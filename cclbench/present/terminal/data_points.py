@@ -114,6 +114,8 @@ def verification_page(
     if not verdicts:
         return [Text("nothing to verify: no data point changed")]
     parts: list[RenderableType] = grid_table(rows, list(rows[0]))
+    if signed := [f"{verdict.id}: {verdict.signature}" for verdict in verdicts if verdict.signature]:
+        parts += [Text(), bullet_lines(signed)]
     for verdict in verdicts:
         if lines := _verdict_reasons(verdict, verbose=verbose):
             parts += [Text(), Text(f"{verdict.id}: {MEANING[verdict.status]}"), bullet_lines(lines)]

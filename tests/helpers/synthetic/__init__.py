@@ -4,6 +4,7 @@
 `program` says what ranks do, `simulation` runs it, `truth` holds and `measure` computes what is true of
 it, `kineto` writes traces, `cases` draws random layouts.
 """
+# ruff: noqa: F401 - names that tests import from here
 
 from __future__ import annotations
 
@@ -25,32 +26,3 @@ from helpers.synthetic.program import (
 )
 from helpers.synthetic.simulation import simulate
 from helpers.synthetic.truth import Instance, Key, Phase, RankTruth, Row, StepTruth, Truth
-
-__all__ = [
-    "Await",
-    "Case",
-    "Collective",
-    "Compute",
-    "Copy",
-    "Distortion",
-    "Instance",
-    "Key",
-    "Layout",
-    "Link",
-    "Network",
-    "Pause",
-    "Phase",
-    "Program",
-    "RankTruth",
-    "Row",
-    "StepTruth",
-    "Straggler",
-    "Synchronise",
-    "Transfer",
-    "Truth",
-    "Written",
-    "in_layouts",
-    "layouts",
-    "simulate",
-    "write",
-]

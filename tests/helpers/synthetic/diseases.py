@@ -252,18 +252,12 @@ def _slow_link(job: Job, random: Random, strength: float) -> Job:
 
 def _stages(job: Job, random: Random) -> Job:
     """A pipeline of one micro-batch: each stage waits for the others."""
-    layout = Layout(pp=random.choice((2, 4)))
     compute = [op for op in job.program.ops if isinstance(op, Compute)]
     half = len(compute) // 2
-    ops: tuple[Op, ...] = (
-        Transfer("recv", MIB, 1),
-        *compute[:half],
-        Transfer("send", MIB, 1),
-        Transfer("recv", MIB, -1),
-        *compute[half:],
-        Transfer("send", MIB, -1),
-    )
-    return replace(job, layout=layout, program=replace(job.program, ops=ops))
+    ops: list[Op] = []
+    for way, kernels in ((1, compute[:half]), (-1, compute[half:])):
+        ops += [Transfer("recv", MIB, way), *kernels, Transfer("send", MIB, way)]
+    return replace(job, layout=Layout(pp=random.choice((2, 4))), program=replace(job.program, ops=tuple(ops)))
 
 
 def _experts(job: Job, _: Random) -> Job:

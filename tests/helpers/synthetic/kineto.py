@@ -27,8 +27,8 @@ _CALLED = {
     "all_reduce": ("allreduce", "allreduce_coalesced"),
     "all_gather": ("_allgather_base", "allgather_into_tensor_coalesced"),
     "reduce_scatter": ("_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
-    "all_to_all": ("all_to_allv", "all_to_allv"),
-    "send_recv": ("coalesced", "coalesced"),
+    "all_to_all": ("all_to_allv",) * 2,
+    "send_recv": ("coalesced",) * 2,
 }
 
 
@@ -120,19 +120,11 @@ class _Trace:
         self.random = Random(f"{d.seed}/{rank}")  # noqa: S311
 
     def whole(self) -> dict[str, Any]:
-        layout = self.truth.layout
+        device = {"name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_000_000_000, "warpSize": 32}
+        count = _devices(self.truth.layout, self.rank)
         return {
             "schemaVersion": 1,
-            "deviceProperties": [
-                {
-                    "id": n,
-                    "name": "NVIDIA H100 80GB HBM3",
-                    "totalGlobalMem": 85_000_000_000,
-                    "warpSize": 32,
-                    "numSms": 132,
-                }
-                for n in range(_devices(layout, self.rank))
-            ],
+            "deviceProperties": [{"id": n, **device, "numSms": 132} for n in range(count)],
             "distributedInfo": self._distributed(),
             "displayTimeUnit": "ms",
             "baseTimeNanoseconds": BASE_NS,
@@ -140,22 +132,14 @@ class _Trace:
         }
 
     def _distributed(self) -> dict[str, Any]:
-        info: dict[str, Any] = {
-            "backend": "nccl",
-            "rank": self.rank,
-            "world_size": self.truth.layout.world,
-            "nccl_version": "2.26.2",
-        }
+        layout = self.truth.layout
+        info: dict[str, Any] = {"backend": "nccl", "rank": self.rank, "world_size": layout.world}
+        info |= {"nccl_version": "2.26.2"}
         if self.d.listed_groups:
             own = [
-                {
-                    "pg_name": name,
-                    "pg_desc": self._description(None if dimension == "world" else dimension),
-                    "backend_config": "cuda:nccl",
-                    "pg_size": len(ranks),
-                    "ranks": list(ranks),
-                }
-                for (dimension, ranks), name in self.truth.layout.process_groups().items()
+                {"pg_name": name, "pg_size": len(ranks), "ranks": list(ranks), "backend_config": "cuda:nccl"}
+                | {"pg_desc": self._description(None if dimension == "world" else dimension)}
+                for (dimension, ranks), name in layout.process_groups().items()
                 if self.rank in ranks
             ]
             info |= {"pg_count": len(own), "pg_config": own}
@@ -205,16 +189,8 @@ class _Trace:
         self, category: str, name: str, pid: int, tid: int, begin: int, end: int, args: dict[str, Any]
     ) -> dict[str, Any]:
         begin, end = (self.d.local_ns(self.rank, t, self.truth.t0_ns) for t in (begin, end))
-        return {
-            "ph": "X",
-            "cat": category,
-            "name": name,
-            "pid": pid,
-            "tid": tid,
-            "ts": begin / 1000,
-            "dur": (end - begin) / 1000,
-            "args": args,
-        }
+        row = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "args": args}
+        return row | {"ts": begin / 1000, "dur": (end - begin) / 1000}
 
     def _of(self, row: Row) -> Iterator[dict[str, Any]]:
         """A device event, its launch, and the host op around that."""
@@ -270,4 +246,4 @@ class _Trace:
 
 def _devices(layout: Layout, rank: int) -> int:
     """Accelerators of the rank's host that ranks use."""
-    return sum(1 for other in range(layout.world) if layout.host(other) == layout.host(rank))
+    return sum(layout.host(other) == layout.host(rank) for other in range(layout.world))

@@ -22,13 +22,12 @@ from helpers.synthetic.truth import (
     Wider,
 )
 
-FACTOR = {
-    "all_reduce": lambda n: Fraction(2 * (n - 1), n),
-    "all_gather": lambda n: Fraction(n - 1, n),
-    "reduce_scatter": lambda n: Fraction(n - 1, n),
-    "all_to_all": lambda n: Fraction(n - 1, n),
-}
+FACTOR = {"all_reduce": lambda n: Fraction(2 * (n - 1), n)}
+FACTOR |= dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: Fraction(n - 1, n))
 """Bus traffic per payload byte (nccl-tests, PERFORMANCE.md)."""
+COUNTED = ("compute", "communication", "compute_only", "overlapped", "exposed_comm", "exposed_copy")
+COUNTED += ("idle", "idle_host", "idle_device")
+"""What a step's truth states of the ns of its window."""
 
 
 def truth_of(
@@ -45,22 +44,13 @@ def truth_of(
     pipeline = layout.pp > 1
     ranks = {r: _rank(r, rows[r], annotations[r], instances, pipeline, program.closing) for r in rows}
     several = [i for i in instances if len(i.members) > 1]
-    compute = [
-        Fraction(sum(s.compute_ns for s in rank.steps), len(rank.steps))
-        for rank in ranks.values()
-        if rank.steps
-    ]
+    with_steps = [rank.steps for rank in ranks.values() if rank.steps]
+    compute = [Fraction(sum(s.compute_ns for s in steps), len(steps)) for steps in with_steps]
     window = sum(rank.window_ns for rank in ranks.values())
     bubble = [s.bubble_ns for rank in ranks.values() for s in rank.steps if s.bubble_ns is not None]
     links, sizes = _links(several)
     return Truth(
-        layout=layout,
-        program=program,
-        network=network,
-        seed=seed,
-        t0_ns=t0_ns,
-        instances=tuple(instances),
-        ranks=ranks,
+        *(layout, program, network, seed, t0_ns, tuple(instances), ranks),
         bandwidth=bandwidths((i, r) for i in instances for r in i.members),
         hockney=links,
         points={key: (len(found), len(set(found))) for key, found in sizes.items()},
@@ -230,24 +220,15 @@ def _steps(
         for i in begun:
             volume[i.key_on(rank)] += i.payload
         exposed = {key: (wait, transfer) for key, (wait, transfer) in s.exposed.items()}
+        transfers = ("send", "recv", "send_recv")
         in_pipeline = [
-            wait
-            for key, (wait, _) in exposed.items()
-            if key.dimension == "pp" and key.kind in ("send", "recv", "send_recv")
+            w for key, (w, _) in exposed.items() if key.dimension == "pp" and key.kind in transfers
         ]
         yield StepTruth(
+            **{f"{name}_ns": s.ns[name] for name in COUNTED},
             step=step,
             start_ns=begin,
             end_ns=end,
-            compute_ns=s.ns["compute"],
-            communication_ns=s.ns["communication"],
-            compute_only_ns=s.ns["compute_only"],
-            overlapped_ns=s.ns["overlapped"],
-            exposed_comm_ns=s.ns["exposed_comm"],
-            exposed_copy_ns=s.ns["exposed_copy"],
-            idle_ns=s.ns["idle"],
-            idle_host_ns=s.ns["idle_host"],
-            idle_device_ns=s.ns["idle_device"],
             exposed=exposed,
             exposed_wait_ns=sum((wait for wait, _ in exposed.values()), Fraction(0)),
             exposed_transfer_ns=sum((transfer for _, transfer in exposed.values()), Fraction(0)),

@@ -295,28 +295,24 @@ def simulate(layout: Layout, program: Program, network: Network | None = None, s
 def _instance(call: _Call, network: Network, name: str) -> Instance:
     op, n = call.op, len(call.group)
     kind = op.kind if isinstance(op, Collective) else "send_recv"
-    pair = isinstance(op, Transfer)
     if kind in ("all_gather", "reduce_scatter") and op.nbytes % (n * ELEMENT_BYTES):
         raise ValueError(f"{op.nbytes} bytes do not divide among {n} ranks")
     latest, earliest = max(call.arrivals.values()), min(call.arrivals.values())
     if call.end is None:
         raise ValueError(f"{kind} {call.seq} of {call.group} never ends")
     arrivals = {r: call.arrivals[r] for r in sorted(call.arrivals)}
+    source, target = call.members if isinstance(op, Transfer) else (None, None)
     return Instance(
-        index=call.index,
+        **{field: getattr(call, field) for field in ("index", "group", "members", "seq", "step")},
         kind=kind,
         dimension=None if call.dimension == WORLD else call.dimension,
-        group=call.group,
-        members=call.members,
         group_name=name,
-        seq=call.seq,
-        source=call.members[0] if pair else None,
-        target=call.members[1] if pair else None,
+        source=source,
+        target=target,
         payload=op.nbytes,
         in_bytes=op.nbytes // n if kind == "all_gather" else op.nbytes,
         out_bytes=op.nbytes // n if kind == "reduce_scatter" else op.nbytes,
         coalesced=op.coalesced if isinstance(op, Collective) else 1,
-        step=call.step,
         link=network.link(kind, call.dimension, call.group),
         arrival_ns=arrivals,
         end_ns=call.end,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from cclbench.comparison.fingerprint import UNKNOWN
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.present.charts import straggler as heat
 from cclbench.present.charts.bandwidth import bandwidth_chart, points_of, roofs_of
+from cclbench.present.charts.chart import Chart
 from cclbench.present.charts.overlap import overlap_chart
 from cclbench.present.charts.overlap import points_of as steps_of
 from cclbench.present.charts.partition import partition_chart
@@ -55,12 +57,36 @@ def test_steps_without_communication_are_counted(tmp_path: Path) -> None:
     assert overlap_chart([run]).missing == ("1 steps without communication on any rank are not drawn",)
 
 
-def test_a_run_without_communication_says_so_and_is_not_drawn(tmp_path: Path) -> None:
-    chart = overlap_chart(
-        [one(tmp_path, [row("overlap.ratio", None, "1", reason="there is no communication")])]
-    )
-    assert chart.svg is None
-    assert chart.missing == ("no overlap: there is no communication",)
+@pytest.mark.parametrize(
+    ("chart", "rows", "missing"),
+    [
+        (
+            overlap_chart,
+            [row("overlap.ratio", None, "1", reason="there is no communication")],
+            "no overlap: there is no communication",
+        ),
+        (
+            roofline_chart,
+            [row("memory.bound_share", None, "1", reason="no kernel states both")],
+            "no roofline: no kernel states both",
+        ),
+        (
+            bandwidth_chart,
+            [
+                *(r for r in results() if r["metric"] != "comm.bandwidth_utilization"),
+                row("comm.bandwidth_utilization", None, "1", reason="no rate is known"),
+            ],
+            "no roofline: no rate is known",
+        ),
+        (lambda runs: straggler_chart(*runs), by_step("comm.wait", [[0.1]]), "needs at least two ranks"),
+    ],
+)
+def test_what_is_not_drawn_has_its_reason(
+    tmp_path: Path, chart: Callable[..., Chart], rows: Rows, missing: str
+) -> None:
+    found = chart([one(tmp_path, rows)])
+    assert found.missing == (missing,)
+    assert (found.svg is None) == (chart is not bandwidth_chart)
 
 
 def test_published_figures_are_one_hollow_mark(tmp_path: Path) -> None:
@@ -91,17 +117,6 @@ def test_modelled_bandwidth_is_hollow(tmp_path: Path) -> None:
     assert 'fill="none" stroke="var(--compute)"' in svg or "fill-opacity" in svg
 
 
-def test_links_without_a_known_rate_say_why(tmp_path: Path) -> None:
-    rows = [r for r in results() if r["metric"] != "comm.bandwidth_utilization"]
-    rows.append(row("comm.bandwidth_utilization", None, "1", reason="no rate is known"))
-    assert bandwidth_chart([one(tmp_path, rows)]).missing == ("no roofline: no rate is known",)
-
-
-def test_no_kernel_states_its_flops(tmp_path: Path) -> None:
-    rows = [row("memory.bound_share", None, "1", reason="no kernel states both")]
-    assert roofline_chart([one(tmp_path, rows)]).missing == ("no roofline: no kernel states both",)
-
-
 def test_who_waits_less_than_the_median_comes_late(tmp_path: Path) -> None:
     late, why = rank_lateness(one(tmp_path))
     assert (late is not None, why) == (True, "")
@@ -118,21 +133,15 @@ def test_without_waits_who_computes_longer_does(tmp_path: Path) -> None:
     assert "Waiting is unknown: one rank is missing." in late.words
 
 
-def test_one_rank_is_late_for_nobody(tmp_path: Path) -> None:
-    chart = straggler_chart(one(tmp_path, by_step("comm.wait", [[0.1]])))
-    assert (chart.svg, chart.missing) == (None, ("needs at least two ranks",))
-
-
-def test_many_steps_keep_the_largest_of_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_steps_keep_the_largest_of_each_block_and_many_ranks_the_latest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(heat, "MOST_COLUMNS", 2)
     values = np.ma.array([[1.0, -5.0, 2.0, 0.5], [0.0, 1.0, -3.0, 4.0]])
     shown, notes = pool_lateness(LatenessByStep(np.array([0, 1]), np.arange(4), values, ""))
     assert shown.values.tolist() == [[-5.0, 2.0], [1.0, 4.0]]
     assert shown.steps.tolist() == [0, 2]
     assert notes == ["a column is 2 steps: the largest magnitude of each rank"]
-
-
-def test_many_ranks_keep_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heat, "MOST_ROWS", 2)
     values = np.ma.array([[1.0], [-1.0], [3.0]])
     shown, notes = pool_lateness(LatenessByStep(np.array([4, 5, 6]), np.arange(1), values, ""))
@@ -147,27 +156,20 @@ def test_a_single_outlier_does_not_hide_all_others() -> None:
 
 
 def test_the_partition_tells_waiting_from_transfer_where_all_ranks_can(tmp_path: Path) -> None:
-    chart = partition_chart([one(tmp_path)])
-    assert [label for _, _, label in chart.legend] == [
-        "compute only",
-        "overlapped",
-        "exposed transfer",
-        "exposed wait",
-        "idle",
-    ]
-    assert "rank 0: exposed wait 20.0 ms, 20.0 % of 100 ms" in str(chart.svg)
+    """Measured on each: a rank that lacks it, or has it modelled, leaves one part for both."""
+
+    def labels(rows: Rows | None) -> list[str]:
+        chart = partition_chart([one(tmp_path, rows)])
+        assert rows or "rank 0: exposed wait 20.0 ms, 20.0 % of 100 ms" in str(chart.svg)
+        return [label for _, _, label in chart.legend]
+
+    ends = ["compute only", "overlapped"], ["idle"]
+    assert labels(None) == [*ends[0], "exposed transfer", "exposed wait", *ends[1]]
     lacking = [r for r in results() if not (r["metric"] == "time.exposed_wait" and r["rank"] == 1)]
-    assert "exposed communication" in [
-        label for _, _, label in partition_chart([one(tmp_path, lacking)]).legend
-    ]
-
-
-def test_a_modelled_part_is_none_of_a_measured_partition(tmp_path: Path) -> None:
-    rows = [r for r in results() if r["metric"] != "time.exposed_transfer"]
-    rows += by_rank("time.exposed_transfer", (0.03, 0.03), provenance="modelled")
-    labels = [label for _, _, label in partition_chart([one(tmp_path, rows)]).legend]
-    assert "exposed transfer" not in labels
-    assert "exposed communication" in labels
+    modelled = [r for r in results() if r["metric"] != "time.exposed_transfer"]
+    modelled += by_rank("time.exposed_transfer", (0.03, 0.03), provenance="modelled")
+    for rows in (lacking, modelled):
+        assert labels(rows) == [*ends[0], "exposed communication", *ends[1]]
 
 
 def test_the_waterfall_gives_each_part_to_the_nanosecond() -> None:
@@ -179,8 +181,5 @@ def test_the_waterfall_gives_each_part_to_the_nanosecond() -> None:
     assert "−3.00 ns" in svg
     assert "time.step of B minus that of A: +5 ns" in svg
     assert signed_time(0) == "0"
-
-
-def test_a_waterfall_without_parts_says_why() -> None:
-    versus = Versus("A", "B", "time.step", **UNTOLD, outcome="not comparable", change_ns=None)
-    assert waterfall_chart(versus).missing == ("A or B has no partition of its step",)
+    without = Versus("A", "B", "time.step", **UNTOLD, outcome="not comparable", change_ns=None)
+    assert waterfall_chart(without).missing == ("A or B has no partition of its step",)

@@ -32,18 +32,16 @@ def picture(text: str = "a bar", name: str = "one") -> ET.Element:
     return ET.fromstring(drawn_svg(draw, name=name, label=text))  # type: ignore[arg-type]  # noqa: S314
 
 
-def test_no_style_no_namespace_and_no_metadata() -> None:
+def test_a_drawing_is_plain_with_hover_texts_in_the_themes_colours() -> None:
+    """No style, no namespace and no metadata."""
     root = picture()
     assert root.tag == "svg"
-    assert {element.tag for element in root.iter()} <= {
-        "svg", "g", "path", "defs", "clipPath", "rect", "use", "text", "title", "pattern"
-    }  # fmt: skip
+    known = ("svg", "g", "path", "defs", "clipPath", "rect", "use", "text", "title", "pattern")
+    assert {element.tag for element in root.iter()} <= {*known}
     assert not [element for element in root.iter() if "style" in element.attrib]
-    assert "font-family" not in ET.tostring(root, encoding="unicode")
-
-
-def test_colours_are_those_of_the_theme() -> None:
-    text = ET.tostring(picture(), encoding="unicode")
+    assert [element.text for element in root.iter("title")] == ["a bar", "first", "second", "third"]
+    text = ET.tostring(root, encoding="unicode")
+    assert "font-family" not in text
     for name in ("wait", "wait-hatch", "compute"):
         assert f"var(--{name})" in text
         assert light_colour(name) not in text
@@ -60,11 +58,6 @@ def test_ids_are_unique_among_charts_and_references_follow() -> None:
         assert {a or b for a, b in re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text)} <= set(own)
         ids += own
     assert len(ids) == len(set(ids))
-
-
-def test_each_mark_has_its_hover_text() -> None:
-    titles = [element.text for element in picture().iter("title")]
-    assert titles == ["a bar", "first", "second", "third"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -56,8 +56,13 @@ def asked(
         return response, response.read()
 
 
-def test_the_viewer_fetches_it_once(address: str) -> None:
+def test_the_viewer_fetches_it_once_on_this_machine_alone(address: str) -> None:
+    """Looking whether it is there does not end it."""
     parts = urlsplit(address)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.2", parts.port or 0), timeout=1).close()
+    response, _ = asked(address, "HEAD")
+    assert (response.status, response.headers["Content-Length"]) == (200, str(len(CONTENT)))
     assert parts.scheme == "http"
     assert parts.hostname == "127.0.0.1"
     assert parts.path.endswith(".json.gz")
@@ -71,11 +76,6 @@ def test_the_viewer_fetches_it_once(address: str) -> None:
 def test_every_name_is_new(tmp_path: Path) -> None:
     with served(tmp_path) as first, served(tmp_path) as second:
         assert urlsplit(first).path != urlsplit(second).path
-
-
-def test_looking_whether_it_is_there_does_not_end_it(address: str) -> None:
-    response, _ = asked(address, "HEAD")
-    assert (response.status, response.headers["Content-Length"]) == (200, str(len(CONTENT)))
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,6 @@ def test_a_fetch_that_breaks_off_can_be_made_again(address: str, capfd: pytest.C
         broken.recv(100)
     assert asked(address)[1] == CONTENT
     assert capfd.readouterr().err == ""
-
-
-def test_only_this_machine_can_connect(address: str) -> None:
-    with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.2", urlsplit(address).port or 0), timeout=1).close()
 
 
 def test_a_port_in_use_names_the_way_out(tmp_path: Path) -> None:

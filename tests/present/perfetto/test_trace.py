@@ -66,30 +66,15 @@ def test_every_row_says_what_the_store_says(opened: Opened, tmp_path: Path) -> N
     viewer = shown(run, tmp_path / "trace.json", ranks=[3])
     begin = int(viewer.document["otherData"]["begin_ns"])
     keys = ("category", "step", "correlation", "bytes", "copy_direction", "blocks", "flops", "hbm_bytes")
-    rows = [
-        (
-            row["kind"],
-            row["name"],
-            row["start_ns"] - begin,
-            row["dur_ns"],
-            "thread" if row["side"] == "host" else "stream",
-            row["track"],
-            tuple(sorted((key, row[key]) for key in keys if row[key] is not None)),
-        )
-        for row in run.events(rank=3).to_pylist()
-    ]
-    slices = [
-        (
-            one.kind,
-            one.name,
-            one.begin,
-            one.end - one.begin,
-            one.thread.split()[0],
-            int(one.thread.split()[1]),
-            tuple(sorted((key, one.args[key]) for key in keys if key in one.args)),
-        )
-        for one in of_events(viewer)
-    ]
+    rows, slices = [], []
+    for row in run.events(rank=3).to_pylist():
+        place = ("thread" if row["side"] == "host" else "stream", row["track"])
+        told = tuple(sorted((key, row[key]) for key in keys if row[key] is not None))
+        rows.append((row["kind"], row["name"], row["start_ns"] - begin, row["dur_ns"], *place, told))
+    for one in of_events(viewer):
+        side, track, *_ = one.thread.split()
+        told = tuple(sorted((key, one.args[key]) for key in keys if key in one.args))
+        slices.append((one.kind, one.name, one.begin, one.end - one.begin, side, int(track), told))
     assert sorted(slices, key=repr) == sorted(rows, key=repr)
 
 
@@ -111,10 +96,16 @@ def test_an_arrow_runs_through_all_parts_of_a_collective_by_arrival(
         assert tied == parts[instance]
 
 
-def test_waits_are_marked_and_say_for_whom(opened: Opened, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def dlrm(opened: Opened, tmp_path_factory: pytest.TempPathFactory) -> tuple[cclbench.Run, Viewer, int]:
+    """A run of eight ranks, what a viewer makes of it, and when it begins."""
     run = opened(DLRM)
-    viewer = shown(run, tmp_path / "trace.json")
-    begin = int(viewer.document["otherData"]["begin_ns"])
+    viewer = shown(run, tmp_path_factory.mktemp("dlrm") / "trace.json")
+    return run, viewer, int(viewer.document["otherData"]["begin_ns"])
+
+
+def test_waits_are_marked_and_say_for_whom(dlrm: tuple[cclbench.Run, Viewer, int]) -> None:
+    run, viewer, begin = dlrm
     table = run.collectives()
     last = {row["instance"]: row["rank"] for row in table.to_pylist() if row["wait_ns"] == 0}
     expected = sorted(
@@ -127,17 +118,12 @@ def test_waits_are_marked_and_say_for_whom(opened: Opened, tmp_path: Path) -> No
     assert {one.args["group"] for one in waits} == {"0-7"}
 
 
-def test_steps_have_a_lane_for_each_way_they_were_found(opened: Opened, tmp_path: Path) -> None:
-    run = opened(DLRM)
-    viewer = shown(run, tmp_path / "trace.json")
-    begin = int(viewer.document["otherData"]["begin_ns"])
-    keys = ("start_ns", "end_ns")
+def test_steps_have_a_lane_for_each_way_they_were_found(dlrm: tuple[cclbench.Run, Viewer, int]) -> None:
+    run, viewer, begin = dlrm
     expected = [
         (
-            row["rank"],
-            f"steps ({row['source']})",
-            f"step {row['step']}{' (open)' * row['open']}",
-            *(row[key] - begin for key in keys),
+            *(row["rank"], f"steps ({row['source']})", f"step {row['step']}{' (open)' * row['open']}"),
+            *(row["start_ns"] - begin, row["end_ns"] - begin),
         )
         for row in run.steps().to_pylist()
         if row["step"] is not None

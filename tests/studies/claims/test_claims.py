@@ -17,45 +17,24 @@ from cclbench.ground.errors import UsageError
 from cclbench.record.store import Store
 from cclbench.studies.claims import examine_claims, subjects_with_results
 from cclbench.studies.claims.bandwidth import examine_bandwidth
+from cclbench.studies.claims.forms import claims_document
 from cclbench.studies.claims.frameworks import examine_frameworks
 from cclbench.studies.claims.overlap import examine_overlap
 from cclbench.studies.published import import_ccl_bench
 
 TOKENS, DOUBLED = "throughput.tokens_per_device", "whatif.scale_up_bandwidth_x2"
-
-
 FIGURES = {"step": "time.step", "overlap": "overlap.ratio", "tokens": TOKENS, "doubled": DOUBLED}
-METADATA = {
-    "model": "model_family",
-    "phase": "phase",
-    "accelerator": "hardware_model",
-    "devices": "total_count",
-    "batch": "batch_size",
-    "sequence_length": "seq_len",
-    "framework": "framework",
-    "fsdp": "dp_shard",
-}
-RAN = {
-    "model": "tiny",
-    "phase": "training",
-    "accelerator": "nvidia_a100",
-    "devices": 4,
-    "batch": 8,
-    "sequence_length": 512,
-    "framework": "torchtitan",
-    "fsdp": 4,
-}
+METADATA = {"model": "model_family", "phase": "phase", "accelerator": "hardware_model", "fsdp": "dp_shard"}
+METADATA |= {"batch": "batch_size", "sequence_length": "seq_len", "framework": "framework"}
+METADATA |= {"devices": "total_count"}
+RAN: dict[str, Any] = {"model": "tiny", "phase": "training", "accelerator": "nvidia_a100", "devices": 4}
+RAN |= {"batch": 8, "sequence_length": 512, "framework": "torchtitan", "fsdp": 4}
 
 
-def evidence(
-    run: str, *, reason: str | None = None, published: bool = True, **other: Any
-) -> ComparisonSubject:
+def evidence(run: str, *, reason: Any = None, published: bool = True, **other: Any) -> ComparisonSubject:
     """A training run; those of `FIGURES` are its figures, the rest what it ran, by published metadata."""
-    rows = [
-        row(FIGURES[key], value, provenance="published", reason=reason)
-        for key, value in other.items()
-        if key in FIGURES
-    ]
+    told = {FIGURES[key]: value for key, value in other.items() if key in FIGURES}
+    rows = [row(metric, value, provenance="published", reason=reason) for metric, value in told.items()]
     if "doubled" in other:
         rows += [row(DOUBLED, value, stat=stat) for stat, value in other.get("band", {}).items()]
     ran = RAN | {key: value for key, value in other.items() if key in METADATA}
@@ -89,24 +68,22 @@ def published(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
+DIFFERENT = {"model": "other", "phase": "inference", "accelerator": "tpu_v6e", "devices": 8, "batch": 4}
+DIFFERENT |= {"sequence_length": 1024, "published": False}
+
+
 def test_pairs_are_of_equal_work_on_equal_hardware() -> None:
     ran: dict[str, Any] = {"step": 1.0, "overlap": 0.5}
     base = evidence("base", **ran)
-    for key, value in {
-        "model": "other",
-        "phase": "inference",
-        "accelerator": "tpu_v6e",
-        "devices": 8,
-        "batch": 4,
-        "sequence_length": 1024,
-        "published": False,
-    }.items():
-        assert examine_overlap([base, evidence("b", **ran, **{key: value})]).counts["pairs"] == 0
-        if key != "published":
-            assert examine_overlap([base, evidence("b", **ran, **{key: None})]).counts["pairs"] == 0
-    for key, value in {"framework": "other", "fsdp": 2}.items():
-        assert examine_overlap([base, evidence("b", **ran, **{key: value})]).counts["pairs"] == 1
-    assert examine_overlap([base, evidence("b", **ran, model="TINY")]).counts["pairs"] == 1
+
+    def pairs(**other: Any) -> Any:
+        return examine_overlap([base, evidence("b", **ran, **other)]).counts["pairs"]
+
+    for key, value in DIFFERENT.items():
+        assert pairs(**{key: value}) == 0
+        assert key == "published" or pairs(**{key: None}) == 0
+    for other in ({"framework": "other"}, {"fsdp": 2}, {"model": "TINY"}):
+        assert pairs(**other) == 1
 
 
 @pytest.mark.parametrize(
@@ -121,10 +98,8 @@ def test_pairs_are_of_equal_work_on_equal_hardware() -> None:
     ],
 )
 def test_whose_step_is_longer(higher: tuple[float, float], lower: tuple[float, float], outcome: str) -> None:
-    runs = [
-        evidence(name, step=step, overlap=overlap)
-        for name, (step, overlap) in (("higher", higher), ("lower", lower))
-    ]
+    both = {"higher": higher, "lower": lower}
+    runs = [evidence(name, step=step, overlap=overlap) for name, (step, overlap) in both.items()]
     for order in (runs, runs[::-1]):
         (pair,) = examine_overlap(order).rows
         assert pair["outcome"] == outcome
@@ -134,16 +109,11 @@ def test_whose_step_is_longer(higher: tuple[float, float], lower: tuple[float, f
 
 
 def test_runs_without_a_figure_make_no_pair() -> None:
-    claim = examine_overlap(
-        [evidence("a", step=1.0, overlap=0.5), evidence("b", step=2.0), evidence("c", overlap=1.0)]
-    )
-    assert (claim.outcome, claim.counts["pairs"], claim.rows, claim.caveats) == (
-        "cannot be examined",
-        0,
-        [],
-        (),
-    )
-    shorter = examine_overlap([evidence("a", step=1.0, overlap=0.5), evidence("b", step=2.0, overlap=0.4)])
+    whole = evidence("a", step=1.0, overlap=0.5)
+    claim = examine_overlap([whole, evidence("b", step=2.0), evidence("c", overlap=1.0)])
+    assert (claim.outcome, claim.counts["pairs"]) == ("cannot be examined", 0)
+    assert (claim.rows, claim.caveats) == ([], ())
+    shorter = examine_overlap([whole, evidence("b", step=2.0, overlap=0.4)])
     assert shorter.outcome == "not shown"
 
 
@@ -171,54 +141,44 @@ def test_caveats_count_without_flagged_values_and_other_spellings() -> None:
 
 def test_gains_of_gpus_against_tpus() -> None:
     gpus = [evidence(f"g{n}", doubled=1 - gain) for n, gain in enumerate((0.01, 0.02, 0.09))]
-    tpus, computed = (
-        [
-            evidence(f"t{n}", doubled=1 - gain, accelerator="tpu_v6e", published=published)
-            for n, gain in enumerate((0.1, 0.3))
-        ]
-        for published in (True, False)
-    )
-    claim = examine_bandwidth([*gpus, *tpus])
+
+    def tpu(name: str, **other: Any) -> ComparisonSubject:
+        return evidence(name, accelerator="tpu_v6e", **other)
+
+    def examined(*others: ComparisonSubject) -> Any:
+        return examine_bandwidth([*gpus, *others])
+
+    claim = examined(tpu("t0", doubled=0.9), tpu("t1", doubled=0.7))
     assert claim.outcome == "holds"
     assert claim.counts["published_gpu_median"] == pytest.approx(0.02)
     assert claim.counts["published_tpu_median"] == pytest.approx(0.2)
-    apart = examine_bandwidth([*gpus, *computed])
+    apart = examined(*(tpu(f"t{n}", doubled=0.9 - 0.2 * n, published=False) for n in (0, 1)))
     assert (apart.outcome, apart.counts["computed_tpu_told"]) == ("cannot be examined", 2)
-    assert (
-        examine_bandwidth([*gpus, evidence("t", doubled=0.99, accelerator="tpu_v6e")]).outcome == "not shown"
-    )
-    lonely = examine_bandwidth([*gpus, evidence("t", accelerator="tpu_v6e")])
+    assert examined(tpu("t", doubled=0.99)).outcome == "not shown"
+    lonely = examined(tpu("t"))
     assert lonely.outcome == "cannot be examined"
     assert lonely.verdict.endswith("none of 1 published TPU run has a gain (not computed)")
-    assert examine_bandwidth(gpus).verdict.endswith("the store has no TPU run")
+    assert examined().verdict.endswith("the store has no TPU run")
     cpu = evidence("c", doubled=0.5, accelerator="generic-cpu")
-    assert len(examine_bandwidth([*gpus, cpu, evidence("u", doubled=0.5, accelerator=None)]).rows) == 3
+    assert len(examined(cpu, evidence("u", doubled=0.5, accelerator=None)).rows) == 3
+    (found,) = examine_bandwidth([evidence("r", doubled=0.9, band={"low": 0.8, "high": 0.95})]).rows
+    assert [found[key] for key in ("gain_low", "gain", "gain_high")] == pytest.approx([0.05, 0.1, 0.2])
 
 
 def test_what_gains_rest_on() -> None:
     apart = "no model ran on both GPUs and TPUs: the gap may come from the models"
     depends = "the gain depends on the exposed communication within a node, so on plan,"
     depends += " batch size and model"
+    lacks = "no gain for 1 run: not computed"
     told, by_hand = evidence("a", doubled=0.9), evidence("b", doubled=0.9, reason="by hand")
     other = evidence("t", doubled=0.8, accelerator="tpu_v6e", model="huge")
     silent = evidence("s")
     caveats = examine_bandwidth([told, by_hand, other, silent]).caveats
-    assert caveats == (
-        "no gain for 1 run: not computed",
-        "3 gains as published: by hand",
-        apart,
-        depends,
-    )
+    assert caveats == (lacks, "3 gains as published: by hand", apart, depends)
     assert examine_bandwidth([told]).caveats == ("1 gain as published", depends)
     same = evidence("t", doubled=0.8, accelerator="tpu_v6e")
     assert apart not in examine_bandwidth([told, same]).caveats
-    assert examine_bandwidth([silent]).caveats == ("no gain for 1 run: not computed",)
-
-
-def test_a_modelled_gain_has_its_band() -> None:
-    run = evidence("r", doubled=0.9, band={"low": 0.8, "high": 0.95})
-    (found,) = examine_bandwidth([run]).rows
-    assert [found[key] for key in ("gain_low", "gain", "gain_high")] == pytest.approx([0.05, 0.1, 0.2])
+    assert examine_bandwidth([silent]).caveats == (lacks,)
 
 
 def test_a_gap_that_is_the_batch() -> None:
@@ -279,17 +239,11 @@ def test_the_published_overlap_claim(published: Path) -> None:
 def test_the_published_bandwidth_claim_lacks_one_side(published: Path) -> None:
     (claim,) = examine_claims(published, ["bandwidth"]).claims
     assert claim.outcome == "cannot be examined"
-    assert claim.counts == {
-        "published_gpu_runs": 85,
-        "published_gpu_told": 43,
-        "published_gpu_median": pytest.approx(0.00199816),
-        "published_tpu_runs": 17,
-        "published_tpu_told": 0,
-        "published_tpu_median": None,
-        **{f"computed_{kind}_{name}": 0 for kind in ("gpu", "tpu") for name in ("runs", "told")},
-        "computed_gpu_median": None,
-        "computed_tpu_median": None,
-    }
+    gpu = {"runs": 85, "told": 43, "median": pytest.approx(0.00199816)}
+    none = {"runs": 0, "told": 0, "median": None}
+    sides = {"published_gpu": gpu, "published_tpu": none | {"runs": 17}}
+    sides |= {"computed_gpu": none, "computed_tpu": none}
+    assert claim.counts == {f"{side}_{name}": n for side, of in sides.items() for name, n in of.items()}
 
 
 def test_the_published_framework_gap_is_not_like_for_like(published: Path) -> None:
@@ -302,39 +256,27 @@ def test_the_published_framework_gap_is_not_like_for_like(published: Path) -> No
 
 
 def test_computed_runs_take_part(published: Path, repository: Path, tmp_path: Path) -> None:
-    store = tmp_path / "store"
+    store, cards = tmp_path / "store", repository / "workload_cards"
     shutil.copytree(published, store)
-    run = cclbench.run(repository / "workload_cards" / "tiny-llama-fsdp2-tp2-gloo-cpu.yaml", store=store)
-    cclbench.ingest(repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml", store=store)
+    run = cclbench.run(cards / "tiny-llama-fsdp2-tp2-gloo-cpu.yaml", store=store)
+    cclbench.ingest(cards / "tiny-llama-ddp4-gloo-cpu.yaml", store=store)
     found = examine_claims(store)
     assert (found.published, found.computed) == (102, 1)
-    assert [why for why in found.left_out.values() if not why.startswith("has no results yet")] == []
-    assert len(found.left_out) == 1
+    (why,) = found.left_out.values()
+    assert why.startswith("has no results yet")
     (own,) = (one for one in subjects_with_results(Store(store))[0] if not one.is_published)
-    assert (own.id, own.workload.framework, own.workload.devices, own.workload.plan) == (
-        run.id,
-        "pytorch",
-        4,
-        "fsdp2 x tp2",
-    )
-    assert (own.workload.phase, own.workload.accelerator_kind) == ("training", "CPU")
+    ran = own.workload
+    assert (own.id, ran.framework, ran.devices, ran.plan) == (run.id, "pytorch", 4, "fsdp2 x tp2")
+    assert (ran.phase, ran.accelerator_kind) == ("training", "CPU")
     assert own.results.value("time.step") == next(r["value"] for r in run.rows if r["metric"] == "time.step")
     assert found.claims[0].counts["pairs"] == 57
 
 
-def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+def test_claims_are_json_and_an_unknown_one_says_what_to_do(published: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cclbench import ccl-bench"):
         examine_claims(tmp_path / "none")
-
-
-def test_an_unknown_claim_is_named(published: Path) -> None:
     with pytest.raises(UsageError, match="did you mean overlap"):
         examine_claims(published, ["overlop"])
-
-
-def test_claims_are_json(published: Path) -> None:
-    from cclbench.studies.claims.forms import claims_document
-
     told = json.loads(json.dumps(claims_document(examine_claims(published)), allow_nan=False))
     assert told["schema"] == "claims.v1"
     assert [len(claim["rows"]) for claim in told["claims"]] == [57, 102, 34, 9]

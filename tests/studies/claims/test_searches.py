@@ -44,25 +44,20 @@ def test_both_readings_by_hand() -> None:
     ]
     assert [pair.long.framework for pair in searched_pairs(runs)] == ["titan"]
     claim = examine_frameworks(runs[:5])
-    assert {key: claim.counts[key] for key in claim.counts if key.startswith("search_")} == {
-        "search_step_gap": 4.0,
-        "search_token_lead": 8.0,
-        "search_one_configuration": 3.0,
-        "search_gain_long": 3.0,
-        "search_gain_short": 10.0,
-    }
+    counts = {key.removeprefix("search_"): n for key, n in claim.counts.items() if key.startswith("search_")}
+    gains = {"gain_long": 3.0, "gain_short": 10.0}
+    assert counts == {"step_gap": 4.0, "token_lead": 8.0, "one_configuration": 3.0, **gains}
     assert "by step time titan is 4.00× slower, by tokens per second titan is 8.00× faster" in claim.verdict
-    words = "\n".join(claim.caveats)
-    assert (
-        "mega with titan's fastest configuration (tp 1, dp 4, micro_batch_size 2, ac false instead of true)"
-        in words
-    )
-    # 8 x 512 / 1.5 s over 512 / 0.5 s
-    assert "takes 3.00× as long as its own fastest trial (8 sequences instead of 1: 2.67× the tokens" in words
-    assert "titan's search shortens the step 3.00× from its first trial (equal work)" in words
-    assert (
-        "mega's search shortens the step 10.0× from its first trial (1 sequence instead of 8: 1.25×" in words
-    )
+    caveats = "\n".join(claim.caveats)
+    configuration = "(tp 1, dp 4, micro_batch_size 2, ac false instead of true)"
+    for words in (
+        f"mega with titan's fastest configuration {configuration}",
+        # 8 x 512 / 1.5 s over 512 / 0.5 s
+        "takes 3.00× as long as its own fastest trial (8 sequences instead of 1: 2.67× the tokens",
+        "titan's search shortens the step 3.00× from its first trial (equal work)",
+        "mega's search shortens the step 10.0× from its first trial (1 sequence instead of 8: 1.25×",
+    ):
+        assert words in caveats
 
 
 def test_what_makes_no_pair() -> None:
@@ -99,16 +94,15 @@ def claim(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Claim:
 
 
 def test_the_published_searches(claim: Claim) -> None:
-    """Step times as the two `results.csv` state them."""
-    assert claim.counts["search_step_gap"] == pytest.approx(1.499781809 / 0.4427202638125)  # 3.39
-    assert claim.counts["search_token_lead"] == pytest.approx(
-        (32 / 1.499781809) / (1 / 0.4427202638125)
-    )  # 9.4
-    assert claim.counts["search_one_configuration"] == pytest.approx(
-        1.33202886603125 / 0.4427202638125
-    )  # 3.01
-    assert claim.counts["search_gain_long"] == pytest.approx(11.8667514054375 / 1.499781809)  # 7.9
-    assert claim.counts["search_gain_short"] == pytest.approx(8.3581441925 / 0.4427202638125)  # 18.9
+    """Step times as the two `results.csv` state them: 3.39, 9.4, 3.01, 7.9 and 18.9."""
+    long, short = 1.499781809, 0.4427202638125
+    counts = {
+        name: claim.counts[f"search_{name}"] for name in ("step_gap", "token_lead", "one_configuration")
+    }
+    gaps = {"step_gap": long / short, "token_lead": (32 / long) / (1 / short)}
+    assert counts == pytest.approx(gaps | {"one_configuration": 1.33202886603125 / short})
+    assert claim.counts["search_gain_long"] == pytest.approx(11.8667514054375 / long)
+    assert claim.counts["search_gain_short"] == pytest.approx(8.3581441925 / short)
     assert claim.counts["gap_any_work"] == claim.counts["search_step_gap"]
     assert claim.outcome == "not shown"
     assert "batch size differs" in claim.verdict
@@ -118,19 +112,16 @@ def test_the_published_searches(claim: Claim) -> None:
 
 def test_published_steps_are_profiled_ones(claim: Claim) -> None:
     """Iteration 26 of both logs; medians by the logs' own lines: 8.0694 and 9.3183 s."""
-    logged = [line for line in claim.summary if "job's log" in line["basis"]]
-    assert [(line["step_s"], line["plan"]) for line in logged] == [
-        (8.0694, "dp2 x tp4"),
-        (9.3183, "dp4 x tp2"),
-    ]
-    assert logged[1]["behind"] == pytest.approx(9.3183 / 8.0694)
-    assert logged[0]["tokens_per_s_per_device"] == pytest.approx(32 * 1024 / 8.0694 / 8)
-    words = [caveat for caveat in claim.caveats if "profiled iteration" in caveat]
-    assert words[0].startswith(
-        "published 10.033 s of megatron-lm, dp2 x tp4, is profiled iteration 26 (10.040 s"
-    )
-    assert words[0].endswith("the log's median is 8.069 s, so the published step is 1.24× as long")
-    assert words[1].endswith("the log's median is 9.318 s, so the published step is 1.09× as long")
+    one, other = [line for line in claim.summary if "job's log" in line["basis"]]
+    assert (one["step_s"], one["plan"]) == (8.0694, "dp2 x tp4")
+    assert (other["step_s"], other["plan"]) == (9.3183, "dp4 x tp2")
+    assert other["behind"] == pytest.approx(9.3183 / 8.0694)
+    assert one["tokens_per_s_per_device"] == pytest.approx(32 * 1024 / 8.0694 / 8)
+    first, second = [caveat for caveat in claim.caveats if "profiled iteration" in caveat]
+    job = "published 10.033 s of megatron-lm, dp2 x tp4, is profiled iteration 26 (10.040 s"
+    assert first.startswith(job)
+    assert first.endswith("the log's median is 8.069 s, so the published step is 1.24× as long")
+    assert second.endswith("the log's median is 9.318 s, so the published step is 1.09× as long")
 
 
 def test_a_log_of_another_job_is_not_its_log(test_data: Path, tmp_path: Path) -> None:

@@ -3,29 +3,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.studies.networks.fairness import max_min
 
-
-def test_a_flow_over_two_links_gets_what_the_tighter_one_leaves() -> None:
-    """Links of 10 and 4: A uses both, B the first, C the second.  C and A share 4, B has the rest of 10."""
-    use = np.array([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
-    endless = np.full(3, np.inf)
-    assert max_min(use, np.array([10.0, 4.0]), endless).tolist() == [2.0, 8.0, 2.0]
-    # C wants 1 alone: A has 3, B 7
-    assert max_min(use, np.array([10.0, 4.0]), np.array([np.inf, np.inf, 1.0])).tolist() == [3.0, 7.0, 1.0]
+BOTH = [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
+INF = np.inf
 
 
-def test_a_flow_that_loads_a_link_twice_fills_it_at_half_the_rate() -> None:
-    """x + 2 x = 9 on the shared link."""
-    assert max_min(np.array([[1.0], [2.0]]), np.array([9.0]), np.full(2, np.inf)).tolist() == [3.0, 3.0]
-
-
-def test_without_links_in_the_way_demands_are_met() -> None:
-    assert max_min(np.zeros((2, 1)), np.array([1.0]), np.array([5.0, 0.0])).tolist() == [5.0, 0.0]
+@pytest.mark.parametrize(
+    ("use", "capacity", "demand", "rates"),
+    [
+        # links of 10 and 4: A uses both, B the first, C the second; C and A share 4, B has the rest of 10
+        (BOTH, [10.0, 4.0], [INF] * 3, [2.0, 8.0, 2.0]),
+        # C wants 1 alone: A has 3, B 7
+        (BOTH, [10.0, 4.0], [INF, INF, 1.0], [3.0, 7.0, 1.0]),
+        # who loads a link twice fills it at half the rate: x + 2 x = 9
+        ([[1.0], [2.0]], [9.0], [INF] * 2, [3.0, 3.0]),
+        # without links in the way demands are met
+        ([[0.0], [0.0]], [1.0], [5.0, 0.0], [5.0, 0.0]),
+    ],
+)
+def test_rates_by_hand(use: Any, capacity: Any, demand: Any, rates: list[float]) -> None:
+    assert max_min(np.array(use), np.array(capacity), np.array(demand)).tolist() == rates
 
 
 @st.composite

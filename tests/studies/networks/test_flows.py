@@ -30,23 +30,20 @@ Call = tuple[str, str, tuple[int, ...], float, float]
 
 def traced(world: int, *calls: Call, nbytes: Sequence[int] = (), known: Sequence[bool] = ()) -> Graph:
     """Ranks that take part in those transfers, each on a stream of its own; one behind the other or not."""
-    made, kinds, groups = [], [], []
+    made = []
     for r in range(world):
         mine = [i for i, call in enumerate(calls) if r in call[2]]
-        work = [
-            item(f"t{i}", calls[i][3], calls[i][4], lane=(0, 9 + i), call=place)
-            for place, i in enumerate(mine)
-        ]
-        work.append(item("k", 500, 510, lane=(0, 7)))
+        work = [item("k", 500, 510, lane=(0, 7))]
+        for place, i in enumerate(mine):
+            work.append(item(f"t{i}", *calls[i][3:], lane=(0, 9 + i), call=place))
         instances = [i if not known or known[i] else -1 for i in mine]
-        size = max((len(calls[i][2]) for i in mine), default=2)
         sizes = [nbytes[i] if nbytes else 1_000 for i in mine]
-        made.append(rank(r, work=work, instances=instances, nbytes=sizes, size=size, windows=[(0, 0, 510)]))
-        kinds += [calls[i][0] for i in mine]
-        groups += [calls[i][1] for i in mine]
-        object.__setattr__(made[-1].calls, "size", np.array([len(calls[i][2]) for i in mine], np.int64))
-        object.__setattr__(made[-1].calls, "kind", tuple(calls[i][0] for i in mine))
-        object.__setattr__(made[-1].calls, "group", tuple(calls[i][1] for i in mine))
+        members = [len(calls[i][2]) for i in mine]
+        most = max(members, default=2)
+        made.append(rank(r, work=work, instances=instances, nbytes=sizes, size=most, windows=[(0, 0, 510)]))
+        told = {"size": np.array(members, np.int64), "kind": tuple(calls[i][0] for i in mine)}
+        for name, value in (told | {"group": tuple(calls[i][1] for i in mine)}).items():
+            object.__setattr__(made[-1].calls, name, value)
     return build_graph(made)
 
 
@@ -70,35 +67,25 @@ CALLS: tuple[Call, ...] = (
 
 
 def test_flows_are_the_transfers_that_leave_a_node() -> None:
-    """Of two nodes of two; a send whose receive is not traced goes elsewhere."""
+    """Of two nodes of two; a send whose receive is not traced goes elsewhere. Flows load what they move."""
     graph = traced(4, *CALLS, known=(True, True, True, False))
-    one = on(graph, ALL, per_node=2)
-    found = flows(one)
+    found = flows(on(graph, ALL, per_node=2))
     rank_of = graph.nodes.rank[found.nodes].tolist()
-    parts = sorted(zip(found.flow.tolist(), rank_of, found.place.tolist(), found.local.tolist(), strict=True))
     by_begin = np.argsort([float(graph.nodes.start[gate]) for gate in found.gate])
     assert found.measured_ns[by_begin].tolist() == [30_000, 40_000, 20_000]
     order = {int(flow): place for place, flow in enumerate(by_begin.tolist())}
-    assert sorted((order[flow], r, place, local) for flow, r, place, local in parts) == [
+    at = [order[flow] for flow in found.flow.tolist()]
+    assert sorted(zip(at, rank_of, found.place.tolist(), found.local.tolist(), strict=True)) == [
         *((0, 0, 0, 0), (0, 2, 1, 0)),
         *((1, 0, 0, 0), (1, 1, 0, 1), (1, 2, 1, 0), (1, 3, 1, 1)),
         (2, 1, 0, 1),
     ]
-    sender = order_of(found, order, 2)
+    sender = np.array(at) == 2
     assert (found.sends[sender].tolist(), found.receives[sender].tolist()) == ([True], [False])
     assert found.sends[~sender].all()
     assert found.receives[~sender].all()
     assert found.demand.tolist() == [1.0] * 3
     assert found.per_node == 2
-
-
-def order_of(found: Flows, order: Mapping[int, int], flow: int) -> np.ndarray:
-    return np.array([order[one] == flow for one in found.flow.tolist()])
-
-
-def test_a_flow_loads_what_it_sends_and_takes() -> None:
-    graph = traced(4, *CALLS, known=(True, True, True, False))
-    found = flows(on(graph, ALL, per_node=2))
     use = found.link_loads(found.place, 2)
     assert sorted(use.tolist()) == [[1, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2]]
     assert found.link_loads(np.where(found.place == 1, 0, -1), 1).sum(axis=1).tolist().count(0) == 1
@@ -117,9 +104,6 @@ def test_only_flows_within_windows_count_in_all_their_parts() -> None:
 
 
 def test_a_pair_within_a_node_is_no_flow_though_its_group_leaves_it() -> None:
-    calls: tuple[Call, ...] = (("send", "all", (0,), 0, 10), ("recv", "all", (1,), 0, 10))
-    graph = traced(2, *calls)
-    object.__setattr__(graph.transfers, "instance", np.array([0, 0]))
     made = []
     for r, kind in enumerate(("send", "recv")):
         one = rank(r, work=[item("t", 0, 10, lane=COMM, call=0)], instances=[0], windows=[(0, 0, 10)])
@@ -129,10 +113,8 @@ def test_a_pair_within_a_node_is_no_flow_though_its_group_leaves_it() -> None:
     graph = build_graph(made)
     assert flows_of(on(graph, ALL, per_node=2)) is None
     found = flows(on(graph, ALL, per_node=1))
-    assert sorted(zip(found.place.tolist(), found.sends.tolist(), found.receives.tolist(), strict=True)) == [
-        (0, True, False),
-        (1, False, True),
-    ]
+    ends = zip(found.place.tolist(), found.sends.tolist(), found.receives.tolist(), strict=True)
+    assert sorted(ends) == [(0, True, False), (1, False, True)]
 
 
 @pytest.mark.parametrize(
@@ -149,27 +131,34 @@ def test_a_pair_within_a_node_is_no_flow_though_its_group_leaves_it() -> None:
 def test_a_flow_wants_the_rate_that_it_had(kind: str, moved: float) -> None:
     """A MB in 100 µs on interfaces of 50 GB/s, of which 8/8 are one accelerator's."""
     system = catalog.system("dgx-h100")
-    assert system.scale_out is not None
-    calls: tuple[Call, ...] = ((kind, "all", (0, 1, 8, 9), 0, 100),)
-    graph = traced(10, *calls, nbytes=[1_000_000], known=(kind != "send",))
-    found = flows(on(graph, {"all": (0, 1, 8, 9)}, system="dgx-h100"))
     out = system.scale_out
+    assert out is not None
     assert out.bytes_per_s is not None
-    line = out.usable_bytes_per_s or out.bytes_per_s * 0.92
-    rate = line * out.nics / system.per_node
+    graph = traced(10, (kind, "all", FAR, 0, 100), nbytes=[1_000_000], known=(kind != "send",))
+    found = flows(on(graph, {"all": FAR}, system="dgx-h100"))
+    rate = (out.usable_bytes_per_s or out.bytes_per_s * 0.92) * out.nics / system.per_node
     assert found.demand == pytest.approx(moved * 1e6 / 100e-6 / rate)
     assert found.per_node == 8
     assert sorted({*found.place.tolist()}) == [0, 1]
 
 
+FAR, PAIR = (0, 1, 8, 9), (0, 8)
+
+
+def pair_demand(lasts: float, nbytes: int, *, kind: bool = True) -> float:
+    """What an all-reduce of two nodes wants of an interface."""
+    graph = traced(9, ("all_reduce", "all", PAIR, 10, 10 + lasts), nbytes=[nbytes])
+    if not kind:
+        object.__setattr__(graph.transfers, "kind", (None, None))
+    (demand,) = flows(on(graph, {"all": PAIR}, system="dgx-h100")).demand.tolist()
+    assert np.isfinite(demand)
+    return float(demand)
+
+
 def test_a_rate_that_is_not_known_is_all_of_the_interface() -> None:
-    calls: tuple[Call, ...] = (("all_reduce", "all", (0, 8), 0, 100),)
-    for nbytes in (-1, 0):
-        graph = traced(9, *calls, nbytes=[nbytes])
-        assert flows(on(graph, {"all": (0, 8)}, system="dgx-h100")).demand.tolist() == [1.0]
-    graph = traced(9, *calls, nbytes=[1_000])
-    object.__setattr__(graph.transfers, "kind", (None, None))
-    assert flows(on(graph, {"all": (0, 8)}, system="dgx-h100")).demand.tolist() == [1.0]
+    """A transfer of no length tells no rate."""
+    assert pair_demand(100, -1) == pair_demand(100, 0) == pair_demand(100, 1_000, kind=False) == 1.0
+    assert pair_demand(0, 1_000) <= 1 < pair_demand(0.001, 1_000)
 
 
 def test_what_is_usable_of_an_interface_is_known_of_some_machines() -> None:
@@ -217,10 +206,9 @@ def test_peers_of_a_group_that_nobody_states_are_those_that_met() -> None:
 def test_transfers_between_nodes_are_in_the_order_of_their_data() -> None:
     graph = traced(4, *CALLS[:3])
     at = between_nodes(on(graph, ALL, per_node=2))
-    assert list(zip(graph.nodes.rank[at].tolist(), graph.nodes.start[at].tolist(), strict=True)) == [
-        *((0, 20_000), (0, 60_000), (1, 60_000)),
-        *((2, 20_000), (2, 60_000), (3, 60_000)),
-    ]
+    ranks, starts = graph.nodes.rank[at].tolist(), graph.nodes.start[at].tolist()
+    assert ranks == [0, 0, 1, 2, 2, 3]
+    assert starts == [20_000, 60_000, 60_000] * 2
     with pytest.raises(InputError, match="which ranks share a node; give --per-node N, or --system ID"):
         between_nodes(on(graph, ALL))
     assert not len(between_nodes(on(graph, dict.fromkeys(ALL, (2,)), per_node=2)))
@@ -246,38 +234,27 @@ def sharing(*spans: tuple[float, float], demand: Sequence[float] = (), after: fl
 
 
 @pytest.mark.parametrize(
-    ("spans", "after", "ends"),
+    ("spans", "after", "demand", "ends"),
     [
         # alone, and one behind the other
-        ([(0, 100)], 1.0, [100]),
-        ([(0, 100)], 0.5, [200]),
-        ([(0, 100), (100, 150)], 1.0, [100, 150]),
+        ([(0, 100)], 1.0, (), [100]),
+        ([(0, 100)], 0.5, (), [200]),
+        ([(0, 100), (100, 150)], 1.0, (), [100, 150]),
         # together: a half each
-        ([(0, 100), (0, 100)], 1.0, [200, 200]),
-        ([(0, 100), (0, 100)], 2.0, [100, 100]),
+        ([(0, 100), (0, 100)], 1.0, (), [200, 200]),
+        ([(0, 100), (0, 100)], 2.0, (), [100, 100]),
         # the shorter one has a half until 100; then the longer one all of what is left, 50
-        ([(0, 50), (0, 100)], 1.0, [100, 150]),
+        ([(0, 50), (0, 100)], 1.0, (), [100, 150]),
         # one comes at 60: 60 are moved, then 40 at a half until 140; of the other's 100 60 are left then
-        ([(0, 100), (60, 160)], 1.0, [140, 200]),
+        ([(0, 100), (60, 160)], 1.0, (), [140, 200]),
+        # a quarter and a whole of one link: 1/4 and 3/4; the second has moved 75 of 100 when the first ends
+        ([(0, 100), (0, 100)], 1.0, (0.25, 1.0), [100, 125]),
     ],
 )
 def test_flows_share_a_link_evenly_while_they_last(
-    spans: list[tuple[float, float]], after: float, ends: list[float]
+    spans: list[tuple[float, float]], after: float, demand: tuple[float, ...], ends: list[float]
 ) -> None:
-    assert sharing(*spans, after=after) == pytest.approx(ends, abs=0.01)
-
-
-def test_a_flow_that_wants_less_leaves_the_rest_to_others() -> None:
-    """A quarter and a whole of one link: 1/4 and 3/4; the second has moved 75 of 100 when the first ends."""
-    assert sharing((0, 100), (0, 100), demand=(0.25, 1.0)) == pytest.approx([100, 125], abs=0.01)
-
-
-@pytest.mark.parametrize(("lasts", "wanted"), [(0, False), (0.001, True)])
-def test_a_transfer_of_no_length_tells_no_rate(lasts: float, wanted: bool) -> None:
-    calls: tuple[Call, ...] = (("all_reduce", "all", (0, 8), 10, 10 + lasts),)
-    found = flows(on(traced(9, *calls, nbytes=[1_000]), {"all": (0, 8)}, system="dgx-h100"))
-    assert (found.demand[0] > 1) == wanted
-    assert np.isfinite(found.demand).all()
+    assert sharing(*spans, demand=demand, after=after) == pytest.approx(ends, abs=0.01)
 
 
 def test_where_only_files_tell_nodes_a_node_has_as_many_interfaces_as_take_part() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that carry less, or fail: transfers that share links, by hand and simulated again."""
+"""Networks that carry less, fail, or wait behind each message: transfers, by hand and simulated again."""
 
 from __future__ import annotations
 
@@ -26,13 +26,37 @@ def reduced(*dimensions: str, together: bool = False) -> object:
     return program(Compute(200_000), *calls)
 
 
-def test_groups_that_send_at_the_same_time_share_the_uplink_of_their_node() -> None:
-    """Both dp groups reduce at once and fill a node's two interfaces: half of the uplink, twice the time."""
+@pytest.mark.parametrize(
+    ("setting", "longer"),
+    [
+        # both dp groups reduce at once and fill a node's two interfaces: half of the uplink, twice the time
+        ("oversubscription=x1", 0),
+        ("oversubscription=x2", MIB_NS),
+        ("oversubscription=x4", 3 * MIB_NS),
+        # two flows of demand 1 share 1.5 interfaces: 4/3 of the time
+        ("failed_links=1:0.25", MIB_NS / 3),
+        ("failed_links=1:0", 0),
+    ],
+)
+def test_groups_that_send_at_the_same_time_share_the_uplink_of_their_node(
+    setting: str, longer: float
+) -> None:
     replay = replayed(simulated(reduced("dp"), NODES))
     unchanged = replay.unchanged.step_ns
-    assert step(replay, "scale_out.oversubscription=x1") == unchanged
-    assert step(replay, "scale_out.oversubscription=x2") == pytest.approx(unchanged + MIB_NS, abs=20)
-    assert step(replay, "scale_out.oversubscription=x4") == pytest.approx(unchanged + 3 * MIB_NS, abs=20)
+    assert step(replay, f"scale_out.{setting}") == pytest.approx(unchanged + longer, abs=20 if longer else 0)
+
+
+def test_a_flow_wants_no_more_than_its_measured_rate_where_the_catalog_tells_the_interface_s() -> None:
+    """A MiB in 107 µs are 9.8 GB/s of an interface of 46: with a half of the uplink it takes as long.
+
+    Groups on rails lose nothing where rails are thinly joined.
+    """
+    replay = replayed(simulated(reduced("dp"), NODES))
+    found = replay.predict(parse_scenario(["scale_out.rail_oversubscription=x8"]))
+    assert "stay on their rails" in str(found.idle)
+    replay.machine = Machine(Hardware(per_node=2, system="dgx-h100"))
+    assert step(replay, "scale_out.oversubscription=x2") == replay.unchanged.step_ns
+    assert step(replay, "scale_out.oversubscription=x64") > replay.unchanged.step_ns
 
 
 def test_a_group_alone_has_the_uplink_to_itself() -> None:
@@ -43,28 +67,6 @@ def test_a_group_alone_has_the_uplink_to_itself() -> None:
     replay = replayed(simulated(program(*ops, slow=late, steps=1), layout))
     assert step(replay, "scale_out.oversubscription=x4") == replay.unchanged.step_ns
     assert step(replay, "scale_out.oversubscription=x8") > replay.unchanged.step_ns
-
-
-def test_a_quarter_of_a_node_s_interfaces_gone_is_a_third_more_of_transfer() -> None:
-    """Two flows of demand 1 share 1.5 interfaces: 4/3 of the time."""
-    replay = replayed(simulated(reduced("dp"), NODES))
-    found = step(replay, "scale_out.failed_links=1:0.25") - replay.unchanged.step_ns
-    assert found == pytest.approx(MIB_NS / 3, abs=20)
-    assert step(replay, "scale_out.failed_links=1:0") == replay.unchanged.step_ns
-
-
-def test_a_flow_wants_no_more_than_its_measured_rate_where_the_catalog_tells_the_interface_s() -> None:
-    """A MiB in 107 µs are 9.8 GB/s of an interface of 46: with a half of the uplink it takes as long."""
-    replay = replayed(simulated(reduced("dp"), NODES))
-    replay.machine = Machine(Hardware(per_node=2, system="dgx-h100"))
-    assert step(replay, "scale_out.oversubscription=x2") == replay.unchanged.step_ns
-    assert step(replay, "scale_out.oversubscription=x64") > replay.unchanged.step_ns
-
-
-def test_groups_on_rails_lose_nothing_where_rails_are_thinly_joined() -> None:
-    replay = replayed(simulated(reduced("dp"), NODES))
-    found = replay.predict(parse_scenario(["scale_out.rail_oversubscription=x8"]))
-    assert "stay on their rails" in str(found.idle)
 
 
 def test_a_group_off_its_rails_shares_what_leads_off_them() -> None:
@@ -106,14 +108,30 @@ def test_a_transfer_speeds_up_once_the_one_beside_it_has_ended() -> None:
     assert found == pytest.approx(100 * 1024, abs=20)
 
 
-@pytest.mark.parametrize("factor", [2, 4, 16])
-def test_more_oversubscription_shortens_no_step(factor: int) -> None:
+def test_more_oversubscription_shortens_no_step() -> None:
     replay = replayed(simulated(reduced("dp", "world", together=True), NODES))
-    less, more = (step(replay, f"scale_out.oversubscription=x{f}") for f in (factor / 2, factor))
-    assert replay.unchanged.step_ns <= less <= more
+    steps = [step(replay, f"scale_out.oversubscription=x{factor}") for factor in (1, 2, 4, 8, 16)]
+    assert [replay.unchanged.step_ns, *steps] == sorted([replay.unchanged.step_ns, *steps])
 
 
 @pytest.mark.parametrize("value", ["0", "0:1", "0:1.5", "x2", "-1:0.5"])
 def test_links_fail_on_a_node_in_part(value: str) -> None:
     with pytest.raises(UsageError, match="is not NODE:SHARE"):
         parse_scenario([f"scale_out.failed_links={value}"])
+
+
+MIB = 1 << 20
+
+
+def test_a_fence_is_paid_for_each_message_to_another_node() -> None:
+    """An all-to-all of four ranks on two nodes sends two messages off each node's rank: 2 x 7 µs."""
+    ops = (Compute(200_000), Collective("all_to_all", "ep", MIB))
+    replay = replayed(simulated(program(*ops), Layout(ep=4, gpus_per_host=2)))
+    more = step(replay, "scale_out.fence=7us") - replay.unchanged.step_ns
+    assert more == pytest.approx(14_000, abs=20)
+    # a ring of four ranks has 2 x 3 steps
+    ops = (Compute(200_000), Collective("all_reduce", "dp", MIB))
+    ring = replayed(simulated(program(*ops), Layout(dp=4, gpus_per_host=2)))
+    assert step(ring, "scale_out.fence=1us") - ring.unchanged.step_ns == pytest.approx(6_000, abs=20)
+    near = replayed(simulated(program(*ops), Layout(dp=4)))
+    assert "leaves a node" in str(near.predict(parse_scenario(["scale_out.fence=1us"])).idle)

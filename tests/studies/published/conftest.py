@@ -25,31 +25,15 @@ def board(board_file: Path) -> Publication:
     return read_leaderboard(board_file)
 
 
+METADATA = {"workload_name": "tiny-fsdp4", "description": "", "model_family": "tiny", "phase": "training"}
+METADATA |= {"precision": "bf16", "moe": False, "batch_size": 4, "seq_len": 512, "framework": "torchtitan"}
+METADATA |= {"hardware_type": "GPU", "hardware_model": "nvidia_a100", "total_count": 4, "count_per_node": 4}
+METADATA |= {"tp": 1, "pp": 1, "dp_replicate": 1, "dp_shard": 4, "cp": 1, "ep": "", "trace_types": ["json"]}
+
+
 def metadata(**other: Any) -> dict[str, Any]:
     """Training of a small model on 4 GPUs, fully sharded, traced by PyTorch's profiler."""
-    return {
-        "workload_name": "tiny-fsdp4",
-        "description": "",
-        "model_family": "tiny",
-        "phase": "training",
-        "precision": "bf16",
-        "moe": False,
-        "batch_size": 4,
-        "seq_len": 512,
-        "hardware_type": "GPU",
-        "hardware_model": "nvidia_a100",
-        "total_count": 4,
-        "count_per_node": 4,
-        "framework": "torchtitan",
-        "tp": 1,
-        "pp": 1,
-        "dp_replicate": 1,
-        "dp_shard": 4,
-        "cp": 1,
-        "ep": "",
-        "trace_types": ["json"],
-        **other,
-    }
+    return {**METADATA, **other}
 
 
 def published(metrics: dict[str, float | None], **other: Any) -> PublishedRow:

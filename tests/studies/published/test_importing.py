@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,10 @@ import cclbench
 from cclbench.analyzers.metric import METRICS
 from cclbench.card import load_card
 from cclbench.ground.errors import InputError
+from cclbench.ground.json_schema import packaged_schema
 from cclbench.ground.schema import RESULTS
-from cclbench.record.results import Results
 from cclbench.record.rows import builtins
+from cclbench.record.run import Run
 from cclbench.record.store import Store
 from cclbench.studies.published import Imported, import_ccl_bench
 from cclbench.studies.published.columns import COLUMNS
@@ -47,42 +46,38 @@ def imported(board_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return import_ccl_bench(board_file, folder), Store(folder)
 
 
-def by_metric(results: Results) -> dict[tuple[str, str | None], dict[str, Any]]:
-    return {(row["metric"], row["collective"]): row for row in builtins(results)}
+def rows_of(run: Run) -> dict[tuple[str, str | None], dict[str, Any]]:
+    """What is stored of a run, by metric and collective."""
+    assert run.saved_results is not None
+    return {(row["metric"], row["collective"]): row for row in builtins(run.saved_results)}
 
 
 def test_all_rows_and_values_are_there(imported: tuple[Imported, Store]) -> None:
     found, store = imported
     assert len(found.runs) == len(store.runs()) == 102
     assert all(run.new for run in found.runs)
-    tables = [stored.saved_results for stored in store.runs()]
-    assert all(table is not None and len(table) == 25 + 2 for table in tables)
-    rows = pa.concat_tables([results.table.cast(RESULTS) for results in tables if results is not None])
+    tables = [results for run in store.runs() if (results := run.saved_results) is not None]
+    assert [len(table) for table in tables] == [25 + 2] * 102
+    rows = pa.concat_tables([results.table.cast(RESULTS) for results in tables])
     assert rows.schema.names == RESULTS.names
     of_columns = rows.filter(pc.invert(pc.starts_with(rows["metric"], "throughput.")))
-    assert Counter(of_columns["status"].to_pylist()) == {
-        "ok": 1742 - 285,
-        "not_applicable": 2550 - 1742 + 285,
-    }
+    numbers, missing = 1742 - 285, 2550 - 1742 + 285
+    assert Counter(of_columns["status"].to_pylist()) == {"ok": numbers, "not_applicable": missing}
     assert set(rows["provenance"].to_pylist()) == {"published", None}
     assert rows["source"].unique().to_pylist() == ["ccl-bench"]
-    assert sum(run.numbers for run in found.runs) == 1457
-    assert sum(run.no_number for run in found.runs) == 285
-    assert sum(run.flagged for run in found.runs) == 823
+    told = [sum(getattr(run, name) for run in found.runs) for name in ("numbers", "no_number", "flagged")]
+    assert told == [1457, 285, 823]
     assert found.unknown_columns == {}
-    missing = rows.filter(pc.equal(rows["status"], "not_applicable"))
-    assert missing["value"].null_count == len(missing)
-    assert missing["reason"].null_count == 0
+    without = rows.filter(pc.equal(rows["status"], "not_applicable"))
+    assert without["value"].null_count == len(without)
+    assert without["reason"].null_count == 0
     # 35 training rows, of which one has no step time
     throughput = rows.filter(pc.equal(rows["metric"], "throughput.tokens_per_device"))
     assert Counter(throughput["status"].to_pylist()) == {"ok": 34, "not_applicable": 68}
 
 
 def test_one_row_in_our_names_and_units(imported: tuple[Imported, Store]) -> None:
-    _, store = imported
-    table = store.get(FSDP4).saved_results
-    assert table is not None
-    rows = by_metric(table)
+    rows = rows_of(imported[1].get(FSDP4))
     values = {key: row["value"] for key, row in rows.items()}
     assert values["time.step", None] == 1.43918
     assert values["overlap.ratio", None] == pytest.approx(0.8024940, abs=1e-7)
@@ -94,43 +89,25 @@ def test_one_row_in_our_names_and_units(imported: tuple[Imported, Store]) -> Non
     assert values["serving.ttft", None] is None
     assert rows["serving.ttft", None]["reason"] == "not published: not a column for this kind of trace"
     assert rows["comm.busbw", "all_to_all"]["reason"] == "not published: its tool gave no number"
-    assert rows["time.step", None]["reason"] is None
-    assert rows["time.step", None]["window"] == "annotations"
+    assert (rows["time.step", None]["reason"], rows["time.step", None]["window"]) == (None, "annotations")
     assert rows["comm.busbw", "all_gather"]["reason"].startswith("published in GiB/s but labelled GB/s")
     assert {row["unit"] for row in rows.values()} <= {METRICS.get(name).unit for name in METRICS}
-
-
-def test_several_flags_stand_beside_one_value(imported: tuple[Imported, Store]) -> None:
-    _, store = imported
-    (alone,) = (run for run in store.runs() if run.id.startswith(ALONE))
-    table = alone.saved_results
-    assert table is not None
-    row = by_metric(table)["overlap.ratio", None]
+    (alone,) = (run for run in imported[1].runs() if run.id.startswith(ALONE))
+    row = rows_of(alone)["overlap.ratio", None]
     assert row["value"] == pytest.approx(0.824935)
-    assert [words.split(",")[0] for words in row["reason"].split("; ")] == [
-        "all chips and host threads are merged",
-        "ours is per rank",
-        "a single chip has no communication",
-    ]
+    flags = [words.split(",")[0] for words in row["reason"].split("; ")]
+    merged = "all chips and host threads are merged"
+    assert flags == [merged, "ours is per rank", "a single chip has no communication"]
 
 
 def test_zeros_that_stand_for_no_data_are_no_numbers() -> None:
     rows = {row["metric"]: row for row in results_of(published({"straggler": 0.0, "moe_fraction": 0.0}))}
-    assert (rows["balance.straggler_delay"]["status"], rows["balance.straggler_delay"]["value"]) == (
-        "not_applicable",
-        None,
-    )
-    assert (
-        rows["balance.straggler_delay"]["reason"]
-        == "published as 0, which its tool writes if there is no data"
-    )
+    delay = rows["balance.straggler_delay"]
+    assert (delay["status"], delay["value"]) == ("not_applicable", None)
+    assert delay["reason"] == "published as 0, which its tool writes if there is no data"
     assert rows["compute.moe_share"]["value"] == 0
-
-
-def test_every_column_has_one_row() -> None:
-    rows = results_of(published({}))
-    assert len(rows) == len(COLUMNS) + 2
-    assert len({(row["metric"], row["collective"]) for row in rows}) == len(rows)
+    every = results_of(published({}))
+    assert len({(row["metric"], row["collective"]) for row in every}) == len(every) == len(COLUMNS) + 2
 
 
 @pytest.mark.parametrize("lacking", ["batch_size", "seq_len", "total_count"])
@@ -143,8 +120,7 @@ def test_throughput_needs_all_it_is_made_of(lacking: str) -> None:
 
 def test_manifests_keep_the_schema_and_cards_load(imported: tuple[Imported, Store]) -> None:
     found, store = imported
-    schema = json.loads((files("cclbench") / "schemas" / "manifest.json").read_text())
-    validator = jsonschema.Draft7Validator(schema)
+    validator = jsonschema.Draft7Validator(dict(packaged_schema("manifest")))
     for run in store.runs():
         validator.validate(run.manifest)
         assert (run.ranks, run.sources, len(run.groups())) == ([], [], 0)
@@ -155,11 +131,8 @@ def test_manifests_keep_the_schema_and_cards_load(imported: tuple[Imported, Stor
     assert sum(run.card for run in found.runs) == 94
     card = load_card(store.get(FSDP4).path / "card.yaml")
     assert (card.workload.batch.global_, card.workload.batch.sequence_length) == (4, 512)
-    assert (card.workload.model.family, card.hardware.count, card.parallelism.dp_shard) == (
-        "llama-3.1-8b",
-        4,
-        4,
-    )
+    assert (card.workload.model.family, card.hardware.count) == ("llama-3.1-8b", 4)
+    assert card.parallelism.dp_shard == 4
     left_out = store.get(FSDP4).manifest["published"]["left_out_of_card"]
     assert any("nvidia-a100-sxm-40gb or nvidia-a100-sxm-80gb" in words for words in left_out)
 
@@ -175,15 +148,11 @@ def test_importing_again_changes_nothing(imported: tuple[Imported, Store], board
 
 def test_a_published_run_is_computed_from_nothing_else(imported: tuple[Imported, Store]) -> None:
     _, store = imported
-    before = store.get(FSDP4).saved_results
-    run = cclbench.metrics(FSDP4, store=store.folder)
-    assert len(run.rows) == 27
+    before = rows_of(store.get(FSDP4))
+    assert len(cclbench.metrics(FSDP4, store=store.folder).rows) == 27
     asked = cclbench.metrics(FSDP4, store=store.folder, metrics=["compute_comm_overlap", "time.*"])
     assert [row["metric"] for row in asked.rows] == ["overlap.ratio", "time.step"]
-    after = store.get(FSDP4).saved_results
-    assert before is not None
-    assert after is not None
-    assert list(before) == list(after)
+    assert rows_of(store.get(FSDP4)) == before
 
 
 def row_of(name: str, **other: Any) -> dict[str, Any]:
@@ -203,11 +172,11 @@ def row_of(name: str, **other: Any) -> dict[str, Any]:
     ],
 )
 def test_names_stay_in_the_store(board_of: Callable[..., Path], tmp_path: Path, name: str, slug: str) -> None:
-    found = import_ccl_bench(board_of(row_of(name)), tmp_path / "store")
-    (run,) = found.runs
+    store = Store(tmp_path / "store")
+    (run,) = import_ccl_bench(board_of(row_of(name)), store.folder).runs
     assert run.run == "-".join(filter(None, ("ccl-bench", slug, run.run[-8:])))
-    assert [path.name for path in (tmp_path / "store").iterdir()] == [run.run]
-    assert Store(tmp_path / "store").get(run.run).manifest["published"]["metadata"]["workload_name"] == name
+    assert [path.name for path in store.folder.iterdir()] == [run.run]
+    assert store.get(run.run).manifest["published"]["metadata"]["workload_name"] == name
 
 
 @pytest.mark.parametrize(
@@ -227,33 +196,30 @@ def test_names_stay_in_the_store(board_of: Callable[..., Path], tmp_path: Path, 
     ids=str,
 )
 def test_odd_metadata_breaks_nothing(board_of: Callable[..., Path], tmp_path: Path, other: Any) -> None:
+    """What has no home in a card is said."""
     found = import_ccl_bench(board_of(row_of("a", **other)), tmp_path / "store")
     stored = Store(tmp_path / "store").get(found.runs[0].run)
     if (stored.path / "card.yaml").is_file():
         load_card(stored.path / "card.yaml")
+    published = stored.manifest["published"]
     for key, value in other.items():
-        assert stored.manifest["published"]["metadata"][key] == value
+        assert published["metadata"][key] == value
+    if "unheard_of" in other:
+        assert "unheard_of: cards have no field for it" in published["left_out_of_card"]
     assert len(cclbench.metrics(stored.id, store=tmp_path / "store").rows) == 27
 
 
-def test_metadata_without_a_home_is_said(board_of: Callable[..., Path], tmp_path: Path) -> None:
-    found = import_ccl_bench(board_of(row_of("a", colour="red")), tmp_path / "store")
-    stored = Store(tmp_path / "store").get(found.runs[0].run)
-    assert "colour: cards have no field for it" in stored.manifest["published"]["left_out_of_card"]
-
-
-def test_unknown_columns_are_counted(board_of: Callable[..., Path], tmp_path: Path) -> None:
+def test_unknown_columns_are_counted_and_a_row_twice_is_one_run(
+    board_of: Callable[..., Path], tmp_path: Path
+) -> None:
     row = row_of("a")
     row["metrics"] |= {"beauty": 3.0, "truth": None}
-    assert import_ccl_bench(board_of(row), tmp_path / "store").unknown_columns == {"beauty": 1}
+    found = import_ccl_bench(board_of(row, row), tmp_path / "store")
+    assert found.unknown_columns == {"beauty": 2}
+    assert [run.new for run in found.runs] == [True, False]
 
 
 def test_nothing_is_written_of_a_file_with_a_bad_row(board_of: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="row 2"):
         import_ccl_bench(board_of(row_of("a"), row_of("b") | {"metrics": 3}), tmp_path / "store")
     assert not (tmp_path / "store").exists()
-
-
-def test_a_row_twice_is_one_run(board_of: Callable[..., Path], tmp_path: Path) -> None:
-    found = import_ccl_bench(board_of(row_of("a"), row_of("a")), tmp_path / "store")
-    assert [run.new for run in found.runs] == [True, False]

@@ -24,7 +24,11 @@ SCRIPT = """
 torchrun pretrain_gpt.py --global-batch-size $(( DP )) --seq-length 512 \\
     --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP
 """
-SCRIPT = "GLOBAL=$(( DP * MB ))\n" + SCRIPT.replace("$(( DP ))", "$GLOBAL")
+SCRIPT = """\
+GLOBAL=$(( DP * MB ))
+torchrun pretrain_gpt.py --global-batch-size $GLOBAL --seq-length 512 \\
+    --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP
+"""
 LAYOUT = {"tp": 2, "dp": 4, "pp": 1, "mb": 2}
 
 
@@ -52,10 +56,8 @@ def search(tmp_path: Path) -> Callable[..., tuple[Path, Path, Path]]:
 def test_a_trial_is_a_run_with_its_work(search: Callable[..., Any], tmp_path: Path) -> None:
     """8 sequences of 512 in 2 s on 8 devices: 2,048 tokens/s, 256 each."""
     found = import_ccl_search(*search((LAYOUT, 2.0), (LAYOUT | {"dp": 2}, 1.5)), store=tmp_path / "s")
-    assert [(run.name, run.numbers, run.card) for run in found.runs] == [
-        ("tiny trial 00", 1, True),
-        ("tiny trial 01", 1, True),
-    ]
+    runs = [(run.name, run.numbers, run.card) for run in found.runs]
+    assert runs == [("tiny trial 00", 1, True), ("tiny trial 01", 1, True)]
     assert found.remarks == (
         "unequal work: steps of 4, 8 sequences; compare tokens per second, not step times",
         "batch: --global-batch-size of the script",
@@ -64,18 +66,14 @@ def test_a_trial_is_a_run_with_its_work(search: Callable[..., Any], tmp_path: Pa
     assert left_out == {}
     first, second = (subject.workload for subject in subjects)
     assert (first.model, first.phase, first.accelerator) == ("llama-3.1-8b", "training", "nvidia_a100")
-    assert (first.devices, first.batch, first.sequence_length, first.framework, first.plan) == (
-        *(8, 8, 512),
-        "megatron-lm",
-        "dp4 x tp2",
-    )
+    assert (first.devices, first.batch, first.sequence_length) == (8, 8, 512)
+    assert (first.framework, first.plan) == ("megatron-lm", "dp4 x tp2")
     assert (second.devices, second.batch) == (4, 4)
-    by_metric = {row.metric: row for row in subjects[0].results.rows}
-    assert by_metric["time.step"].value == 2.0
-    assert by_metric["throughput.tokens"].value == 2048
-    assert by_metric["throughput.tokens_per_device"].value == 256
-    assert by_metric["throughput.tokens"].reason.endswith("; --global-batch-size of the script")
-    assert by_metric["compute.mfu"].reason == "not published: the search measured other numbers"
+    rows = {row.metric: row for row in subjects[0].results.rows}
+    values = [rows[name].value for name in ("time.step", "throughput.tokens", "throughput.tokens_per_device")]
+    assert values == [2.0, 2048, 256]
+    assert rows["throughput.tokens"].reason.endswith("; --global-batch-size of the script")
+    assert rows["compute.mfu"].reason == "not published: the search measured other numbers"
     again = import_ccl_search(*search((LAYOUT, 2.0), (LAYOUT | {"dp": 2}, 1.5)), store=tmp_path / "s")
     assert [run.new for run in again.runs] == [False, False]
 
@@ -91,31 +89,29 @@ def test_a_failed_trial_says_so_and_nothing_of_its_hosts(search: Callable[..., A
     assert [path for path in files if b"nid001" in path.read_bytes()] == []
 
 
-def test_a_repeated_number_is_no_second_measurement(search: Callable[..., Any], tmp_path: Path) -> None:
-    import_ccl_search(*search((LAYOUT, 2.0), (LAYOUT, 2.1), (LAYOUT, 2.0)), store=tmp_path / "s")
-    subjects = subjects_with_results(Store(tmp_path / "s"))[0]
-    reasons = [subject.results.row("time.step").reason for subject in subjects]  # type: ignore[arg-type,union-attr]
-    assert reasons == [None, None, "settings and number of trial 0: one measurement, not two"]
+def test_a_repeated_number_is_no_second_measurement(search: Callable[..., Any]) -> None:
+    """A number of a trial that did not succeed is flagged."""
+    results, script, _ = search((LAYOUT, 2.0), (LAYOUT, 2.1), (LAYOUT, 2.0))
+    repeated = "settings and number of trial 0: one measurement, not two"
 
+    def remarks() -> list[str | None]:
+        return [row.remarks.get("avg_step_time") for row in read_search(results, script, None).rows]
 
-def test_a_number_of_a_trial_that_did_not_succeed_is_flagged(search: Callable[..., Any]) -> None:
-    results, script, _ = search((LAYOUT, 2.0), (LAYOUT, 2.0))
+    assert remarks() == [None, None, repeated]
     results.write_text(results.read_text().replace("success", "timeout"))
-    first, second = (row.remarks["avg_step_time"] for row in read_search(results, script, None).rows)
-    assert first == "status of the trial: timeout"
-    assert second == f"{first}; settings and number of trial 0: one measurement, not two"
+    failed = "status of the trial: timeout"
+    assert remarks() == [failed, failed, f"{failed}; {repeated}"]
 
 
-def test_the_card_may_hold_the_history_that_the_agent_appends(search: Callable[..., Any]) -> None:
+def test_the_card_may_hold_the_history_that_the_agent_appends(
+    search: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Without a card model and hardware are unknown."""
     results, script, card = search((LAYOUT, 2.0))
     history = "runs:\n- config: &id001\n    tp: 4\n\n- config: *id001\n  status: error\n"
     card.write_text(history + SEARCH_CARD + history)
     (row,) = read_search(results, script, card).rows
     assert (row.text("model_family"), row.text("hardware_model")) == ("llama-3.1-8b", "nvidia_a100")
-
-
-def test_without_a_card_model_and_hardware_are_unknown(search: Callable[..., Any], tmp_path: Path) -> None:
-    results, script, _ = search((LAYOUT, 2.0))
     import_ccl_search(results, script, store=tmp_path / "s")
     (subject,) = subjects_with_results(Store(tmp_path / "s"))[0]
     assert (subject.workload.model, subject.workload.accelerator, subject.workload.batch) == (None, None, 8)
@@ -181,25 +177,20 @@ def test_no_damage_ends_in_a_traceback(search: Callable[..., Any]) -> None:
 
 def test_the_real_searches(test_data: Path, tmp_path: Path) -> None:
     """One fixes 32 sequences a step, the other's follow the layout: facts of the two launch scripts."""
-    agent = test_data / "job_logs_ccl" / "agent"
-    card = tmp_path / "card.yaml"
+    agent, card = test_data / "job_logs_ccl" / "agent", tmp_path / "card.yaml"
     card.write_text(SEARCH_CARD)
-    runs = agent / "ccl_bench_agent" / "runs"
-    titan = read_search(
-        runs / "20260429_093910_titan_best" / "results.csv",
-        agent / "perlmutter_torchtitan_llama8b" / "scripts" / "train_llama8b.sh",
-        card,
+    titan, megatron = (
+        read_search(agent / "ccl_bench_agent" / "runs" / run / "results.csv", agent / script, card)
+        for run, script in (
+            ("20260429_093910_titan_best", "perlmutter_torchtitan_llama8b/scripts/train_llama8b.sh"),
+            ("20260429_115146_megatron_best", "megatron_llama8b/scripts/run.sh"),
+        )
     )
     assert [row.whole_number("batch_size") for row in titan.rows] == [32] * 15
-    megatron = read_search(
-        runs / "20260429_115146_megatron_best" / "results.csv",
-        agent / "megatron_llama8b" / "scripts" / "run.sh",
-        card,
-    )
     batches = [8, 16, 32, 16, 8, 16, 4, 8, 8, 2, 1, 2, 1, 1, 2, 1, 1, 2]
     assert [row.whole_number("batch_size") for row in megatron.rows] == batches
-    assert {row.whole_number("total_count") for row in (*titan.rows, *megatron.rows)} == {16}
-    assert {row.whole_number("seq_len") for row in (*titan.rows, *megatron.rows)} == {1024}
+    both = (*titan.rows, *megatron.rows)
+    assert {(row.whole_number("total_count"), row.whole_number("seq_len")) for row in both} == {(16, 1024)}
     assert [row.number for row in megatron.rows if not row.metrics] == [1, 2, 3]
     repeated = [row.number for row in megatron.rows if "avg_step_time" in row.remarks and row.metrics]
     assert repeated == [15, 16]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -59,12 +60,9 @@ def test_values_as_the_shell_gives_them_or_unknown(script: str, value: str | Non
     assert batch_of(script + COMMAND) == value
 
 
-def test_the_environment_comes_first_and_defaults_where_it_is_silent() -> None:
+def test_the_environment_comes_first_and_options_have_every_spelling() -> None:
     assert batch_of("BATCH=${BATCH:-4}" + COMMAND, BATCH="7") == "7"
     assert batch_of("BATCH=4" + COMMAND, BATCH="7") == "4"
-
-
-def test_options_in_every_spelling_and_several_places() -> None:
     assert batch_of('B=4\nA="run.py \\\n  --batch $B \\\n --x 1"\ntorchrun $A') == "4"
     assert batch_of("torchrun --batch=4 \nif x; then\n torchrun --batch '4'\nfi") == "4"
     assert batch_of("torchrun --batch 4 \ntorchrun --batch 8") is None
@@ -83,21 +81,21 @@ python -m torchtitan.train --training.local_batch_size $(( 32 / DP )) --training
 
 def test_megatron_batches() -> None:
     settings = {"tp": 2, "dp": 3, "pp": 4, "micro_batch_size": 5}
-    passed = launched_step(MEGATRON.replace("--seq", "--global-batch-size $GLOBAL --seq"), settings)
-    assert (passed.framework, passed.global_batch, passed.sequence_length, passed.devices) == (
-        "megatron-lm",
-        15,
-        512,
-        24,
-    )
+
+    def step(option: str, settings: dict[str, int] = settings) -> Any:
+        return launched_step(MEGATRON.replace("--seq", f"{option} --seq"), settings)
+
+    passed = step("--global-batch-size $GLOBAL")
+    assert (passed.framework, passed.sequence_length) == ("megatron-lm", 512)
+    assert (passed.global_batch, passed.devices) == (15, 24)
     assert passed.degrees == {"tp": 2, "pp": 4, "dp_replicate": 3}
-    default = launched_step(MEGATRON.replace("--seq", "--micro-batch-size $MICRO_BATCH_SIZE --seq"), settings)
+    default = step("--micro-batch-size $MICRO_BATCH_SIZE")
     assert default.global_batch == 15
     assert "times the data-parallel degree" in default.basis
-    unknown = launched_step(MEGATRON, settings)
+    unknown = step("")
     assert unknown.global_batch is None
     assert unknown.basis == "the script's --global-batch-size or --micro-batch-size is unknown"
-    no_degree = launched_step(MEGATRON.replace("--seq", "--micro-batch-size 2 --seq"), {"tp": 2, "pp": 1})
+    no_degree = step("--micro-batch-size 2", {"tp": 2, "pp": 1})
     assert (no_degree.global_batch, no_degree.devices) == (None, None)
 
 
@@ -124,27 +122,12 @@ def test_another_program_has_no_known_work() -> None:
     assert step.basis == "the script launches none of megatron-lm, torchtitan"
 
 
+PIECES = "BATCH= $(( )) ${ } $ ` fi ' \" <<E E # 8 A ( * { é pretrain_x.py"
+
+
 def test_no_script_is_run_or_breaks_the_reader() -> None:
     draw = random.Random(5)  # noqa: S311
-    pieces = [
-        "BATCH=",
-        "$((",
-        "))",
-        "${",
-        "}",
-        "$",
-        "`",
-        "if ",
-        "fi",
-        "\n",
-        "'",
-        '"',
-        "<<E",
-        "E",
-        "\\\n",
-        "#",
-    ]
-    pieces += ["--batch ", "--global-batch-size ", "pretrain_x.py", "8", "A", "(", "*", "{", "\x00", "é"]
+    pieces = [*PIECES.split(), "if ", "\n", "\\\n", "--batch ", "--global-batch-size ", "\x00"]
     for _ in range(3_000):
         script = "".join(draw.choices(pieces, k=40))
         passed_options(script, {"A": "3"}, ["--batch"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StragglAR's cost, worked out by hand, and the ratios that its authors publish."""
+"""StragglAR's cost by hand, the ratios that its authors publish, and runs with it, simulated."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.replay_programs import program, replayed, simulated, step
+from helpers.synthetic import Collective, Compute, Layout, Link, Network, simulate
 
-from cclbench.hardware.collectives import Group, algorithm_costs, price_group
+from cclbench.card.model import Hardware
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.hardware import catalog
+from cclbench.hardware.collectives import Group, algorithm_costs, price_collective, price_group
 from cclbench.hardware.collectives.algorithm import CollectiveCall
 from cclbench.hardware.collectives.cost import Assumed
 from cclbench.hardware.collectives.nccl import nccl_constants
 from cclbench.hardware.collectives.transport import PROTOCOLS
+from cclbench.machine import Machine
+from cclbench.replay.answer import Replay
+from cclbench.replay.scenario import parse_scenario
 from cclbench.studies.stragglar.collective import stragglar_cost
 
 PLAIN = Assumed(launch_s=0.0, latency=1.0, rate=1.0, edge=1)
@@ -93,3 +101,43 @@ def test_terms_of_its_cost(ranks: int, rounds: int, share: float) -> None:
 def test_it_is_of_four_ranks_or_more_in_a_node(kind: str, group: Group, there: bool) -> None:
     found = {each.algorithm for each in algorithm_costs(kind, group, PLAIN, algorithm="stragglar")}
     assert ("stragglar" in found) is there
+
+
+ONE_MIB = 1 << 20
+
+
+def late_rank(ns: int, world: int = 8) -> Replay:
+    layout = Layout(dp=world, gpus_per_host=8)
+    ops = (Compute(500_000), Collective("all_reduce", "dp", 256 * ONE_MIB))
+    network = Network(Link(20_000, 5))
+    truth = simulate(layout, program(*ops, slow={3: 1000 + ns // 500}), network)
+    replay = replayed(truth)
+    replay.machine = Machine(Hardware(per_node=8, system="dgx-a100"))
+    return replay
+
+
+def test_stragglar_turns_waiting_into_work_as_far_as_the_last_rank_is_late() -> None:
+    """Eight ranks: (n + log2 n - 2) / (n - 1) = 9/7 of S after a rank that is late enough, of a ring 14/8."""
+    enough, none = late_rank(2_000_000), late_rank(0)
+    ring_ns = 20_000 + 5 * 256 * 1024
+    saved = enough.unchanged.step_ns - step(enough, "stragglar=measured")
+    system = catalog.system("dgx-a100")
+    size = np.array([256.0 * ONE_MIB])
+    now = price_collective("all_reduce", size, range(8), system)
+    rounds = price_collective("all_reduce", size, range(8), system, algorithm="stragglar")
+    share = 1 - float(rounds.formula_s[0] / now.formula_s[0])  # type: ignore[union-attr]
+    assert saved == pytest.approx(share * ring_ns, rel=1e-3, abs=20)
+    assert 0.22 < share < 0.28
+    assert step(none, "stragglar=measured") == none.unchanged.step_ns
+
+
+def test_stragglar_needs_a_machine_and_four_ranks() -> None:
+    """Only measured arrivals are replayed."""
+    few = replayed(simulated(program(Compute(100_000), Collective("all_reduce", "dp", ONE_MIB))))
+    assert "four or more ranks" in str(few.predict(parse_scenario(["stragglar=measured"])).idle)
+    replay = late_rank(100_000)
+    replay.machine = Machine(Hardware(per_node=8))
+    with pytest.raises(InputError, match="needs a named machine"):
+        replay.predict(parse_scenario(["stragglar=measured"]))
+    with pytest.raises(UsageError, match="measured"):
+        parse_scenario(["stragglar=x2"])

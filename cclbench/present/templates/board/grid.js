@@ -156,6 +156,7 @@
       work: (row) =>
         row.group === null ? "not proved equal to any" : `W${row.group + 1}: ${B.groups[row.group].basis}`,
       accelerator: (row) => row.accelerator ?? "unknown",
+      standard: (row) => row.standard ?? "none is named",
     })[state.get("grouping")] ?? false;
   const sort = (state.get("sort") ?? "").match(/^(.*)\.(asc|desc)$/);
   const sortField = (name) => {

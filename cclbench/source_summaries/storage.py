@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Storage by DLIO's results, and calls for files by DFTracer's traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from cclbench.ground.units import humanise
+from cclbench.record.metric_name import metric_name, metric_names
+from cclbench.record.rows import Row
+from cclbench.source_summaries.summary import FigureColumn, FigureTable, SourceSummary, SummaryInputs
+
+_METRICS: Final = metric_names(
+    "storage.accelerator_utilization", "storage.samples", "storage.read_rate", "storage.checkpoint_time"
+)
+_COLUMNS: Final = (
+    FigureColumn(name="result", key=True),
+    FigureColumn(name="utilization", unit="1", lead=True),
+    FigureColumn(name="samples", unit="1/s", lead=True),
+    FigureColumn(name="rate", unit="B/s", lead=True),
+    FigureColumn(name="time", unit="s"),
+)
+_MOST_RESULTS: Final = 8
+_TRAINING: Final = "training"
+
+
+_IO_TIME: Final = metric_name("storage.io_time")
+_IO_BYTES: Final = metric_name("storage.io_bytes")
+_IO_RATE: Final = metric_name("storage.io_rate")
+_LATENCY: Final = metric_name("storage.io_latency")
+_CALL_STATS: Final = ("count", "sum", None, "p50", "p99", "max")
+_CALL_COLUMNS: Final = (
+    FigureColumn(name="function", key=True),
+    *(
+        FigureColumn(name=stat or "mean", unit="count" if stat == "count" else "s", lead=stat is None)
+        for stat in _CALL_STATS
+    ),
+)
+
+
+def summarise_storage(inputs: SummaryInputs) -> Iterator[SourceSummary]:
+    """A row for each result and phase; sentences of the first ones."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in inputs.results.summary:
+        if row.metric in _METRICS and row.rank is None and row.stat is None and row.value is not None:
+            found.setdefault(row.category or _TRAINING, {})[row.metric] = row
+    if not found:
+        return
+    yield SourceSummary(
+        kind="storage",
+        heading="Storage by DLIO",
+        sentences=[_sentence(name, rows) for name, rows in list(found.items())[:_MOST_RESULTS]],
+        tables=[
+            FigureTable(
+                subject="storage",
+                title="Storage",
+                columns=_COLUMNS,
+                rows=[
+                    (name, *(rows[metric].value if metric in rows else None for metric in _METRICS))
+                    for name, rows in found.items()
+                ],
+                detail=True,
+            )
+        ],
+        absent=["what the storage itself delivered: rates are of samples, and caches may have served some"],
+    )
+
+
+def _sentence(name: str, rows: Mapping[str, Row]) -> str:
+    utilization, samples, rate, time = (rows.get(metric) for metric in _METRICS)
+    parts = []
+    if utilization is not None:
+        parts.append(f"accelerators compute {humanise(utilization.number, '1')} of the time")
+    if samples is not None:
+        parts.append(f"{samples.number:,.4g} samples/s")
+    if rate is not None:
+        parts.append(humanise(rate.number, "B/s"))
+    if time is not None:
+        parts.append(f"{humanise(time.number, 's')} a checkpoint")
+    return f"{name[:1].upper()}{name[1:]}: {', '.join(parts)}."
+
+
+def summarise_io_calls(inputs: SummaryInputs) -> Iterator[SourceSummary]:
+    """Time, bytes and rate of reads, writes and other calls; a row for each of the longest functions."""
+    rows = {(row.metric, row.category, row.stat): row for row in inputs.results.summary if row.rank is None}
+    time, share = rows.get((_IO_TIME, None, None)), rows.get((_IO_TIME, None, "share"))
+    if time is None or time.value is None:
+        return
+    of_all = "" if share is None else f", {humanise(share.number, '1')} of their time"
+    sentences = [f"{time.reason}: {humanise(time.number, 's')} in calls for files{of_all}."]
+    for kind in ("read", "write", "metadata"):
+        keys = ((_IO_TIME, "count"), (_IO_TIME, None), (_IO_BYTES, None), (_IO_RATE, None))
+        found = [rows.get((metric, kind, stat)) for metric, stat in keys]
+        if words := [_words(row) for row in found if row is not None]:
+            sentences.append(f"{kind[:1].upper()}{kind[1:]}: {', '.join(words)}.")
+    functions = [name for metric, name, stat in rows if (metric, stat) == (_LATENCY, None) and name]
+    functions.sort(key=lambda name: -rows[_LATENCY, name, "sum"].number)
+    yield SourceSummary(
+        kind="io_calls",
+        heading="Calls for files by DFTracer",
+        sentences=sentences,
+        tables=[
+            FigureTable(
+                subject="functions",
+                title="Functions by time",
+                columns=_CALL_COLUMNS,
+                rows=[
+                    (name, *(rows[_LATENCY, name, stat].value for stat in _CALL_STATS)) for name in functions
+                ],
+            )
+        ],
+        absent=["accesses through mmap, which are no calls"],
+    )
+
+
+def _words(row: Row) -> str:
+    return f"{row.number:,.0f} calls" if row.unit == "count" else humanise(row.number, row.unit)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A profiler plug-in of NCCL: collectives with the times of their kernels."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.formats import READERS, Evidence
+from cclbench.formats.source_files import required_reader
+from cclbench.ground.errors import InputError
+
+
+def line(kind: str, rank: int, details: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    event = {"recordType": "event", "type": kind, "commId": 861, "rank": rank}
+    return event | {"start": {"ts": 8_993.5, "pid": 9}, "duration": 29.17} | more | {"details": details or {}}
+
+
+def collective(rank: int, func: str, seq: int, count: int) -> dict[str, Any]:
+    details = {"func": func, "seq": seq, "count": count, "dtype": "ncclFloat32", "algo": "RING"}
+    return line("ncclProfileColl", rank, details, eventAddr="0x1")
+
+
+def kernel(link: int, duration: object) -> dict[str, Any]:
+    return {"recordType": "cuptiActivity", "type": "KERNEL", "extCorrId": link, "duration": duration}
+
+
+def begin(rank: int) -> dict[str, Any]:
+    told = {"type": "ProfilerLifecycle", "func": "ProfilerInit", "commId": 861, "rank": rank}
+    return told | {"start": {"ts": 1.5, "pid": 9}, "details": {"nranks": 2}}
+
+
+LINES = [
+    begin(0),
+    begin(1),
+    {"recordType": "state", "eventAddr": "0x1", "ts": 1.5, "name": "EndGroupApiStart", "pid": 9},
+    line("ncclProfileKernelLaunch", 0, extCorrId=1),
+    collective(0, "AllReduce", 0, 1000),
+    line("ncclProfileKernelLaunch", 0, extCorrId=2),
+    collective(0, "AllGather", 0, 50),
+    line("ncclProfileKernelLaunch", 1, extCorrId=3),
+    collective(1, "AllReduce", 0, 1000),
+    collective(1, "AllGather", 0, 50),
+    line("ncclProfileKernelCh", 1, parentObj="0x1"),
+    kernel(2, 7),
+    kernel(1, 625.5),
+    kernel(3, 9.25),
+]
+
+
+def write(folder: Path, lines: list[dict[str, Any]] = LINES) -> Path:
+    path = folder / "trace.jsonl"
+    path.write_text("".join(json.dumps(each, separators=(",", ":")) + "\n" for each in lines))
+    return path
+
+
+def read(path: Path) -> Evidence:
+    assert required_reader(path) == "nccl_profiler"
+    return READERS.get("nccl_profiler").read(path)  # type: ignore[call-arg,return-value]
+
+
+def rows(found: Evidence) -> list[tuple[Any, ...]]:
+    assert found.timings is not None
+    columns = ("kind", "library", "group_size", "seq", "dtype", "bytes", "dur_ns")
+    return [tuple(row.values()) for row in found.timings.select(columns).to_pylist()]
+
+
+def test_rows_by_hand(tmp_path: Path) -> None:
+    found = read(write(tmp_path))
+    # The second rank has two operations and one launch: its kernel is of neither, or of both.
+    assert rows(found) == [
+        ("all_reduce", "nccl", 2, 0, "ncclFloat32", 4000, 625_500),
+        ("all_gather", "nccl", 2, 0, "ncclFloat32", 400, 7_000),
+        ("all_reduce", "nccl", 2, 0, "ncclFloat32", 4000, None),
+        ("all_gather", "nccl", 2, 0, "ncclFloat32", 400, None),
+    ]
+    assert found.notes == ["2 operations have no kernel of their own, and so no time"]
+    assert found.left_out == {"state of an event": 1, "event of the host": 1}
+
+
+def test_an_all_reduce_of_four_ranks(test_data: Path) -> None:
+    (path,) = (test_data / "nccl_profiler").rglob("*.jsonl")
+    found = read(path)
+    # The durations of the file's four CUPTI kernels; the last rank to come waits least.
+    times = {14_163_250, 9_597_500, 5_141_500, 625_500}
+    assert {row[-1] for row in rows(found)} == times
+    assert {row[:-1] for row in rows(found)} == {("all_reduce", "nccl", 4, 0, "ncclFloat32", 1 << 27)}
+    assert found.notes == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text[:-9], "line 14: .*truncated"),
+        (lambda text: text.replace('"count":1000', '"count":-1'), "line 5: Expected"),
+        (lambda text: text.replace('"nranks":2', '"nranks":0'), "line 1: Expected"),
+        (lambda text: text.replace('"rank":1', '"rank":"x"'), "line 2: Expected"),
+    ],
+)
+def test_damaged_files(change: Callable[[str], str], said: str, tmp_path: Path) -> None:
+    path = write(tmp_path)
+    path.write_text(change(path.read_text()))
+    with pytest.raises(InputError, match=said):
+        read(path)
+
+
+@pytest.mark.parametrize("duration", [None, "x", True, -1, 1e300])
+def test_a_kernel_without_a_time(duration: object, tmp_path: Path) -> None:
+    found = read(write(tmp_path, [*LINES[:-2], kernel(1, duration)]))
+    assert found.left_out["kernel without a launch or time"] == 1
+    assert rows(found)[0][-1] is None
+
+
+def test_mutations_are_read_or_refused(tmp_path: Path) -> None:
+    path, chance = write(tmp_path), random.Random(3)  # noqa: S311 - no secret
+    whole = path.read_bytes()
+    for _ in range(300):
+        content = bytearray(whole)
+        for _ in range(chance.randint(1, 8)):
+            content[chance.randrange(len(content))] = chance.randrange(256)
+        path.write_bytes(content[: chance.choice([len(content), chance.randrange(len(content))])])
+        with suppress(InputError):
+            READERS.get("nccl_profiler").read(path)  # type: ignore[call-arg]
