@@ -45,7 +45,7 @@ from cclbench.formats.recognition import recognise_head  # noqa: E402
 from cclbench.formats.xplane.proto import find_planes, message_class, parse_plane  # noqa: E402
 from cclbench.ground.errors import InputError  # noqa: E402
 
-REFUSED: Final = ("rocpd", "timeline")
+REFUSED: Final = ("rocpd", "timeline", "nsys_tables")
 """Readers whose files a data point cannot contain."""
 _SHORTEST_PIECE: Final = 5
 _BY_HALVES: Final = 20261127
@@ -135,8 +135,11 @@ def survives(pieces: tuple[str, ...], path: Path) -> bool:
 def samples() -> dict[str, list[tuple[str, bytes]]]:
     """Small files by the reader that recognises them."""
     found: dict[str, list[tuple[str, bytes]]] = {}
-    step_times, ascend, rocprof = (
-        importlib.import_module(f"formats.test_{name}") for name in ("step_times", "ascend", "rocprof")
+    step_times, ascend, rocprof, agents, storage, calls, chips = (
+        importlib.import_module(f"formats.test_{name}")
+        for name in (
+            *("step_times", "ascend", "rocprof", "agent_session", "dlio", "dftracer", "tpu_duty_cycle"),
+        )
     )
     more = {
         "events.out.tfevents.1.host": _events("loss"),
@@ -146,9 +149,16 @@ def samples() -> dict[str, list[tuple[str, bytes]]]:
         "run-1.wandb": _wandb("train/loss", 2.0),
         "step-times-0.json": json.dumps(step_times.TIMES).encode(),
         "kernel_details.csv": f"{ascend.HEADING}\n{ascend.TASKS}".encode(),
+        "rounds.jsonl": _json_lines(agents.ROUND, agents.SECOND),
+        "summary.json": json.dumps(storage.SUMMARY).encode(),
+        "0_output.json": json.dumps(storage.STEPS).encode(),
+        "per_epoch_stats.json": json.dumps(storage.EPOCHS).encode(),
+        "calls.pfw": b"[\n" + _json_lines(*calls.ROWS),
     }
     with tempfile.TemporaryDirectory() as folder:
         more["results.json"] = rocprof.write_json(Path(folder), rocprof.JOB).read_bytes()
+        duty = chips.written(Path(folder), "trainer", {0.25: (0, 50), 1: (12.5, 100)})
+        more[duty.name] = duty.read_bytes()
     listed = [s.files for name, all_ in seeds().items() if name not in _NO_EVIDENCE for s in all_]
     with tempfile.TemporaryDirectory() as folder:
         for files in [*listed, more]:
@@ -162,6 +172,10 @@ def samples() -> dict[str, list[tuple[str, bytes]]]:
 
 
 _NO_EVIDENCE: Final = ("card", "catalog", "stored-run", "zip", "tar", "tar.gz", "mlperf", "leaderboard")
+
+
+def _json_lines(*rows: object) -> bytes:
+    return "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode()
 
 
 def _wandb(key: str, value: object) -> bytes:
