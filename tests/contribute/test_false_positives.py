@@ -12,7 +12,7 @@ from cclbench.contribute.redaction import collect_identities, redact_file
 from cclbench.contribute.redaction.evidence import UNLISTED
 from cclbench.contribute.redaction.names import Learner
 from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.formats.rewriting import UNREAD
+from cclbench.formats.rewriting import METADATA, UNREAD
 
 CLEAN = (
     "nccl_tests/*.csv",
@@ -30,7 +30,7 @@ CLEAN = (
 NAMED: Mapping[str, frozenset[str]] = {
     "nccl_logs/*.*": frozenset({"host name", "address"}),
     "ccl_bench/cards/*.y*ml": frozenset({"home path", "folder", "host name"}),
-    "agent_tools/**/*.json*": frozenset({"home path", "folder", "host name", "device id"}),
+    "agent_tools/**/*.json*": frozenset({"home path", "folder", "host name", "device id", METADATA}),
     "stragglers/*.json": frozenset({"job"}),
     "mlperf_training/**/*.*": frozenset({"captured output"}),
 }
