@@ -52,13 +52,13 @@ efficientzerotensor email enqueued environment ev fclose fcntl fdatasync fdopen 
 find float8e4m3 float8e5m2 folder fop fopen fops found fractal fragment freopen fseek fseeko fstat
 fstatat fsync ftell ftruncate fxstat fxstatat gaudi geforce gen ggml ghz gib git gkgs gpt gridwise h2d
 hccs headers hierarchy highres home host hwid hxw i16832 i8816 ibext id idx im2d im3d inferentia
-initialized instinct ipc iter iters job kargs key khz kib kjt library line linear link list ll128 ll4mi
-loaded lookup lseek lstat lxstat lxstat64 m00 m01 mac map mask mhz mib mkdir mkdirat mkfifo mknod
-mkstemp mmap module msync multi multiplicand multiprocessor munmap nchw nd next ngpus nhwckrsc nnt noop
-not npu npus nthread number nvidia occupancy ogs open openat opendir out p2p p50 p90 p95 p99 password
-per phone pipe pitch pjrt plugin ppo predicated pregraph private problem process processing prologue
-python quadro queued r2c radeon raked rblock readdir readlink redacted region registers regular relu6
-rematerialization remove rename rewind rewinddir rmdir rmsnorm routing rows saves secret seekdir
+initialized instinct ipc iter iters job kargs key khz kib kjt library lifecycle line linear link list
+ll128 ll4mi loaded lookup lseek lstat lxstat lxstat64 m00 m01 mac map mask mhz mib mkdir mkdirat mkfifo
+mknod mkstemp mmap module msync multi multiplicand multiprocessor munmap nchw nd next ngpus nhwckrsc nnt
+noop not npu npus nthread number nvidia occupancy ogs open openat opendir out p2p p50 p90 p95 p99
+password per phone pipe pitch pjrt plugin ppo predicated pregraph private problem process processing
+prologue python quadro queued r2c radeon raked rblock readdir readlink redacted region registers regular
+relu6 rematerialization remove rename rewind rewinddir rmdir rmsnorm routing rows saves secret seekdir
 sensitive sequence setvbuf sgl sharp silu single sio splits sqe ssh stable stack stat stateless statvfs
 stdin stem successfully swiglu symlink synchronization t1r1s1 tail telldir templated tesla tfloat ticks
 tilesize tmpfile token tpu trainium trait traits triton truncate umask unalign undefined unknown unlink
