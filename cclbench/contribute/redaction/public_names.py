@@ -111,6 +111,8 @@ _DIGITS: Final = re.compile(
     r"|(?:[0-9a-fA-F]{2}[-: ]){3,}[0-9a-fA-F]{2}"
 )
 """Numbers that a file's name needs to tell no rank."""
+_NAME_WORD: Final = re.compile(r"[^\W_]+|[^\x00-\x7f]+")
+_MOST_TOKENS: Final = 4
 _SIGNS: Final = "-_.:/#+~%@?!$^\\"
 _ROWS_OF_NUMBERS: Final = re.compile(r"(?<![\w.])[+(]?\d[\d.)]*(?:[ \t-]+[(]?\d[\d.)]*){2,}(?![\w.])")
 """Numbers between blanks or hyphens, such as a telephone's; those of shapes are between commas."""
@@ -193,15 +195,16 @@ class PublicNames:
         return new if row else self._with_meaning(text, new)
 
     def publish_file_name(self, name: str) -> str:
-        """A file's name: public words with their numbers stay, such as the rank and the format."""
+        """A file's name: public words with their numbers stay, such as the rank and the format.
+
+        Each other word has a token, so that ranks have the same; many words have one together.
+        """
         if self.is_kept(name):
             return name
         name = _DIGITS.sub(lambda digits: self.token(digits[0]), name)
-        return re.sub(
-            r"[^\W_]+|[^\x00-\x7f]+",
-            lambda word: word[0] if _is_public_word(word[0]) else self.token(word[0]),
-            name,
-        )
+        others = [word for word in _NAME_WORD.findall(name) if not _is_public_word(word)]
+        tokens = iter(map(self.token, others if len(others) <= _MOST_TOKENS else ["-".join(others)]))
+        return _NAME_WORD.sub(lambda word: word[0] if _is_public_word(word[0]) else next(tokens, ""), name)
 
     def publish_line(self, line: str) -> str:
         """A line of a log: numbers stay among public words or behind what says what they count."""
