@@ -42,6 +42,8 @@ def test_a_public_name_stays(name: str) -> None:
         ("4111 1111 1111 1111", ""),
         ("415-555-0132", ""),
         ("acmé", ""),
+        ("\u202eacme", ""),
+        ("\x1b", ""),
     ],
 )
 def test_of_any_other_text_public_words_stay_around_one_token(text: str, stays: str) -> None:

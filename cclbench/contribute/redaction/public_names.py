@@ -292,14 +292,14 @@ class PublicNames:
     def _published_words(self, name: str) -> str:
         """A name's public words, and one token instead of the first of the others."""
         token, parts, sign = self.token(name), list[str](), ""
-        for part in _PART.findall(name) if name.isascii() else [name]:
+        for part in _PART.findall(name) if name.isascii() else ():
             if not part[0].isalnum():
                 sign = "::" if "::" in part else part if len(part) == 1 and part in "_.-:/" else "_"
                 continue
             public = len(part) >= _SHORTEST and not part[0].isdigit() and _is_public_word(part)
             if public or token not in parts:
                 parts += [sign] * bool(parts) + [part if public else token]
-        return "".join(parts)
+        return "".join(parts) or token
 
     def _published_path(self, path: str) -> str:
         """A file of a public package below the folder of packages; of any other a token with its ending."""
