@@ -42,6 +42,10 @@ def test_a_public_name_stays(name: str) -> None:
         ("4111 1111 1111 1111", ""),
         ("415-555-0132", ""),
         ("acmé", ""),
+        (
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(the acme prompt)",
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(",
+        ),
         ("\u202eacme", ""),
         ("\x1b", ""),
     ],

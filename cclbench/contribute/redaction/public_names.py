@@ -21,7 +21,7 @@ from hashlib import blake2b
 from importlib.resources import files
 from typing import Final
 
-from cclbench.classify import kernel_category
+from cclbench.classify import collective_name, kernel_category
 from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.classify.python_rows import MODULE, is_module
 from cclbench.normalize.phases import phase_told
@@ -271,7 +271,15 @@ class PublicNames:
         return self._replaced_unit(match)
 
     def _with_meaning(self, name: str, new: str) -> str:
-        """A replaced name with the word of its phase or category, if its public words tell another."""
+        """A replaced name with the word of its phase or category, if its public words tell another.
+
+        Of a collective the part before its arguments stays, if that tells it.
+        """
+        collective = collective_name(name)
+        if collective_name(new) != collective:
+            head = _UNIT.sub(self._published_unit, name.partition("(")[0])
+            if collective_name(head) == collective:
+                return f"{head}({self.token(name)})"
         phase = phase_told(name)
         if phase_told(new) != phase:
             new = f"{self.token(name)} {phase}" if phase else self.token(name)
