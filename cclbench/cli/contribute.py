@@ -42,12 +42,18 @@ _COLUMNS: Final = ("file", "place", "kind", "count", "rule")
     help="The model's Hugging Face config.json, for its sizes; by default the one beside the traces.",
 )
 @click.option("--licence", metavar="SPDX", help="Licence of the traces, such as Apache-2.0 or CC-BY-4.0.")
-@click.option("--annotations", is_flag=True, help="Also redact the texts of annotations and NVTX ranges.")
 @click.option(
     "--reveal",
     multiple=True,
     metavar="KEY",
     help="Keep the values of a field or environment variable, named as in the review list.",
+)
+@click.option(
+    "--keep-names",
+    "kept_names",
+    multiple=True,
+    metavar="PATTERN",
+    help="Keep names in the traces, such as 'MyModel*', that would become tokens.",
 )
 @click.option(
     "--no-input", is_flag=True, help="Do not prompt: list the card's missing fields, and exit with 1."
@@ -91,8 +97,9 @@ def contribute(
     config.json, or prompted for: those that every card has, and those that metrics of these traces need.
     Redacted copies go into workload_cards/, traces/ID/ and scripts/ID/, with a manifest of every file's
     SHA-256 and the results; the originals are not changed. Nothing is written if a secret would remain or
-    redaction changes a result. The review list shows what was redacted, by which rule and where; --reveal
-    keeps what is not secret.
+    redaction changes a result. Of the traces' texts only public names are published, such as those of
+    kernels and operators; any other becomes a token, except with --keep-names. The review list shows what
+    was redacted, by which rule and where; --reveal keeps what is not secret.
 
     \b
     Examples:

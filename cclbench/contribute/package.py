@@ -17,6 +17,7 @@ from cclbench.card import CardFacts, validate_card
 from cclbench.card.fields import drop_empty, put_field
 from cclbench.card.write import render_card
 from cclbench.card_facts import card_facts
+from cclbench.contribute import redaction
 from cclbench.contribute.archive import is_archive, unpack_archive
 from cclbench.contribute.completion import (
     LAUNCH,
@@ -64,16 +65,16 @@ class PackageOptions:
     """Options of a contributor.
 
     `licence` is that of the traces (SPDX); `model_config` a Hugging Face configuration (else the one in the
-    traces' folder); `annotations` also replaces texts of annotations; `reveal` names
-    fields and environment variables whose values stay; `allow_gaps` accepts a card without fields that
-    metrics need; `replace` replaces an existing data point.  Files of more than `external` bytes go to the
-    folder `outside`, to be uploaded below `url`.
+    traces' folder); `reveal` names fields and environment
+    variables whose values stay, `kept_names` patterns of names in traces that stay; `allow_gaps` accepts a
+    card without what metrics need; `replace` an existing data point.  Files of more than `external` bytes
+    go to `outside`, to be uploaded below `url`.
     """
 
     licence: str | None = None
     model_config: Path | None = None
-    annotations: bool = False
     reveal: tuple[str, ...] = ()
+    kept_names: tuple[str, ...] = ()
     allow_gaps: bool = False
     replace: bool = False
     external: int = EXTERNAL_BYTES
@@ -86,10 +87,10 @@ class PackageOptions:
 class Contribution:
     """A data point that was put in place.
 
-    `files` have name and bytes; `calibrated` is whether it includes a calibration; `uploads` have path and
-    URL; `configured` are fields by the model's configuration; `revealed` are fields whose values stay;
-    `left_out` are files that are not evidence or are hidden; `sizes` are those of the traces; `rows` is the
-    number of result rows that redaction left unchanged, `recorded` the number of metrics recorded.
+    `files` have name and bytes; `calibrated`: it includes a calibration; `uploads` have path and URL;
+    `configured` are fields by the model's configuration; `revealed` names that stay, `left_out` files that
+    are no evidence or hidden; `sizes` are those of the traces; `rows` counts the result rows that redaction
+    left unchanged, `recorded` the metrics recorded.
     """
 
     place: DataPointPlace
@@ -125,8 +126,8 @@ def make_data_point(
 
     `traces` is a folder, a trace or an archive; `ask` supplies fields that neither card nor traces state, its
     id without a card.
-    Raises `CheckFailed` if the card is wrong or incomplete, a secret would be left, or redaction changed a
-    result; `UsageError` if the data point exists already.
+    `CheckFailed` if the card is wrong or incomplete, a secret would be left or a result would change;
+    `UsageError` if the data point exists already.
     """
     value = begin_card(card, ask)
     target = place_of(collection, value["id"])
@@ -164,8 +165,8 @@ def make_data_point(
             originals,
             staged,
             scratch,
-            annotations=options.annotations,
             reveal=options.reveal,
+            kept_names=options.kept_names,
             engine=engine,
             progress=progress,
         )
@@ -186,7 +187,7 @@ def make_data_point(
                 nowhere,
                 options.reading,
                 redactions=by_kind(copies.redactions),
-                revealed=sorted(set(options.reveal)),
+                revealed=sorted({*options.reveal, *options.kept_names}),
                 store=store,
                 engine=engine,
                 progress=progress,
@@ -210,7 +211,7 @@ def make_data_point(
         ),
         gaps=settled.gaps,
         redactions=copies.redactions,
-        revealed=tuple(sorted(set(options.reveal))),
+        revealed=tuple(sorted({*options.reveal, *options.kept_names})),
         sizes=sizes,
         rows=len(proven),
         recorded=len(manifest.results.metrics),
@@ -344,10 +345,10 @@ def _prove_results(
     rows = partial(source_rows, store=store, options=reading, model=True, engine=engine, progress=progress)
     before = rows(replace(source, card=staged.card_path))
     after = rows(find_source(staged.card_path))
-    if changed := row_changes(before, after):
+    if changed := row_changes(before, after, redaction.has_token):
         lines = [f"{c.figure_name}: {c.recorded} became {c.computed}" for c in changed]
         message = "redaction, or the files' new names, would change results; nothing was contributed:"
-        hint = "--reveal KEY keeps the values of a field or variable that is not a secret"
+        hint = "--keep-names PATTERN keeps names of kernels and ranges, --reveal KEY values of a field"
         raise CheckFailed([message, *first_lines(lines, _LISTED, "  ")], hint=hint)
     return after
 

@@ -27,6 +27,8 @@ from cclbench.record.rows import Row
 TOLERANCE: Final = 1e-12
 DIGITS: Final = 9
 _KEY: Final = ("rank", "step", "group", "collective", "category", "stat", "source")
+_NAMED: Final = ("group", "category", "stat")
+"""Parts of a key that may be names in the evidence."""
 _key: Final[Callable[[Row], tuple[Any, ...]]] = attrgetter(*_KEY)
 _HELD: Final = ("unit", "status", "provenance", "window")
 
@@ -126,22 +128,50 @@ def compare_record(record: RecordedResults, rows: Sequence[Row]) -> RecordCompar
     return RecordComparison(compared, exact, tuple(changes), tuple(outdated), newer)
 
 
-def row_changes(before: Sequence[Row], after: Sequence[Row]) -> list[FigureChange]:
-    """Rows that are not bit-identical in two computations, except for the texts of reasons."""
+def row_changes(
+    before: Sequence[Row], after: Sequence[Row], renamed: Callable[[str], bool] | None = None
+) -> list[FigureChange]:
+    """Rows that are not bit-identical in two computations, except for the texts of reasons.
+
+    A row of `after` about a `renamed` thing is compared with one of `before` that is equal but for the name.
+    """
 
     def rows_by_key(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
         return {(row.metric, *_key(row)): row for row in rows}
 
     rows_before, rows_after = rows_by_key(before), rows_by_key(after)
+    for names, only_after in _renamed_rows(rows_before, rows_after, renamed).items():
+        unmatched: dict[Row, list[tuple[Any, ...]]] = {}
+        for key in rows_before.keys() - rows_after.keys():
+            unmatched.setdefault(_without(rows_before[key], *names), []).append(key)
+        for key in only_after:
+            if alike := unmatched.get(_without(rows_after[key], *names)):
+                del rows_before[alike.pop()], rows_after[key]
     return [
         _figure_change(key[0], key[1:], rows_before.get(key), rows_after.get(key))
         for key in sorted({*rows_before, *rows_after}, key=str)
-        if _without_reason(rows_before.get(key)) != _without_reason(rows_after.get(key))
+        if not (key in rows_before and key in rows_after)
+        or _without(rows_before[key]) != _without(rows_after[key])
     ]
 
 
-def _without_reason(row: Row | None) -> Row | None:
-    return row and msgspec.structs.replace(row, reason=None)
+def _renamed_rows(
+    before: Mapping[tuple[Any, ...], Row],
+    after: Mapping[tuple[Any, ...], Row],
+    renamed: Callable[[str], bool] | None,
+) -> dict[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Keys of rows of `after` alone that are about renamed things, by the columns of the names."""
+    keys: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+    for key in after.keys() - before.keys() if renamed else ():
+        names = tuple(c for c in _NAMED if renamed and renamed(getattr(after[key], c) or ""))
+        if names:
+            keys.setdefault(names, []).append(key)
+    return keys
+
+
+def _without(row: Row, *names: str) -> Row:
+    """A row without the values of the columns `names`, and its reason."""
+    return msgspec.structs.replace(row, **dict.fromkeys(("reason", *names)))
 
 
 def _by_metric(rows: Iterable[Row]) -> dict[str, list[Row]]:

@@ -53,15 +53,14 @@ def redact_copies(
     staged: DataPointPlace,
     scratch: Path,
     *,
-    annotations: bool,
     reveal: Sequence[str] = (),
+    kept_names: Sequence[str] = (),
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> RedactedCopies:
     """Write redacted files to their places in `staged`; the card is returned as its fields.
 
-    With `annotations` the texts of annotations are replaced, too; `reveal` names fields and variables whose
-    values stay.
+    `reveal` names fields and variables whose values stay, `kept_names` patterns of names in traces that stay.
     """
     plain = scratch / "plain" / f"{staged.id}.yaml"
     hidden = scratch / "redacted" / plain.name
@@ -70,8 +69,8 @@ def redact_copies(
     calibrations = [path for path in (originals.calibration,) if path is not None]
     cards = [path for path in (originals.card_file, plain) if path is not None]
     files = [*originals.traces.values(), *originals.scripts.values(), *cards, *calibrations]
-    identities = redaction.collect_identities(files, reveal)
-    traces = safe_names(originals.traces, partial(redaction.redacted_name, identities=identities))
+    identities = redaction.collect_identities(files, reveal, kept_names)
+    traces = safe_names(originals.traces, partial(redaction.evidence_name, identities=identities))
     scripts = safe_names(originals.scripts, partial(redaction.redacted_name, identities=identities))
     tasks = [
         *((path, staged.traces_folder / traces[name]) for name, path in originals.traces.items()),
@@ -80,7 +79,7 @@ def redact_copies(
         (plain, hidden),
     ]
     redactions: list[Redaction] = []
-    work = partial(_redact_file, annotations=annotations, identities=identities)
+    work = partial(_redact_file, identities=identities)
     for file_redactions in engine.map(work, tasks, progress=progress, what="redacting"):
         redactions += file_redactions
     card: Value = dict(read_card(hidden).value)
@@ -109,10 +108,10 @@ def require_clean(staged: DataPointPlace, identities: Identities) -> None:
         )
 
 
-def _redact_file(task: tuple[Path, Path], *, annotations: bool, identities: Identities) -> list[Redaction]:
+def _redact_file(task: tuple[Path, Path], *, identities: Identities) -> list[Redaction]:
     source, target = task
     target.parent.mkdir(parents=True, exist_ok=True)
-    redactions = redaction.redact_file(source, target, annotations=annotations, identities=identities)
+    redactions = redaction.redact_file(source, target, identities=identities)
     if source.stat().st_mode & 0o100 and target.suffix != ".yaml":
         shutil.copymode(source, target)
     return redactions

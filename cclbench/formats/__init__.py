@@ -117,9 +117,6 @@ class Format(Protocol):
     published_keys: Collection[str] | None = None
     """Keys of the outermost JSON object whose values are published; None if all are."""
 
-    named_by_people: Collection[str] = ()
-    """Categories of its JSON events whose names are chosen by users."""
-
     described_by: str | None = None
     """Name of a file that lists which files of its folder are of this format, if needed to recognise them."""
 
@@ -151,11 +148,10 @@ class Format(Protocol):
         del line
         return None
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Write the file to `target` with redacted texts; without a target, only count the replacements.
 
-        With `annotations`, ranges named by users are renamed.  False if the file is plain text without
-        structure: the caller then rewrites it line by line.
+        False if the file is plain text without structure: the caller then rewrites it line by line.
 
         The default handles JSON and pickles, which are read as plain data.
         """
@@ -166,14 +162,7 @@ class Format(Protocol):
         if read_beginning(path, 1) == BEGIN:
             rewrite_pickle(path, target, redactor, withheld=self.withheld)
             return True
-        return rewrite_json(
-            path,
-            target,
-            redactor,
-            categories=self.named_by_people if annotations else (),
-            withheld=self.withheld,
-            outer=self.published_keys,
-        )
+        return rewrite_json(path, target, redactor, withheld=self.withheld, outer=self.published_keys)
 
 
 class Reader(Format, Protocol):

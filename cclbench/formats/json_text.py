@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cclbench.formats.files import display_path, open_output, read_blocks, read_head, strip_padding
-from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, METADATA, REVEALED, Redactor
+from cclbench.formats.rewriting import ENVIRONMENT, JOB, METADATA, REVEALED, UNREAD, Redactor
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
 from cclbench.ground.units import MIB
@@ -25,7 +25,7 @@ _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _BETWEEN: Final = re.compile(
     rb"\A(?:\xef\xbb\xbf)?+(?:[\s\[\]{}:,]++|-?\d[\d.eE+-]*+|true|false|null|NaN|-?Infinity)*+\Z"
 )
-_NUMBER: Final = re.compile(rb'"[-+]?\d*\.?\d*(?:[eE][-+]?\d+)?"')
+_NUMBER: Final = re.compile(rb'"[-+]?\d{0,7}(?:\.\d{0,18})?(?:[eE][-+]?\d{1,3})?"')
 _OBJECT: Final = re.compile(rb"[,\[}]\s*(?=\{)")
 _AFTER_COLON: Final = re.compile(rb"\s*:\s*(-?\d[\d.]*)?([\[{])?")
 _SCALAR: Final = re.compile(rb"(\s*:\s*)(-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity)")
@@ -56,9 +56,8 @@ _PLAIN: Final = _Text(b"", {}, None)
 class JsonRewriter:
     """Rewrites one file: pass blocks to `feed_block` and write what it returns, then call `finish`.
 
-    Names of events of the `categories` are chosen by users and numbered; `named` maps other names of events
-    to their replacements.  Values of the keys in `withheld` are emptied everywhere; with `outer`, so are the
-    values of all other keys of the outermost object.
+    Values of the keys in `withheld` are emptied everywhere; with `outer`, so are the values of all other keys
+    of the outermost object.
     """
 
     def __init__(
@@ -66,8 +65,6 @@ class JsonRewriter:
         redactor: Redactor,
         where: str,
         *,
-        categories: Collection[str] = (),
-        named: Mapping[str, str] | None = None,
         withheld: Mapping[str, str] | None = None,
         outer: Collection[str] | None = None,
     ) -> None:
@@ -75,11 +72,10 @@ class JsonRewriter:
         self._level, self._emptied = 0, 0
         """Number of open lists and objects; that number where the one being emptied began, 0 if none is."""
         self._redactor, self._where = redactor, where
-        self._categories = frozenset(_encode_text(category, b"") for category in categories)
-        self._named = {_encode_text(old, b""): _encode_text(new, b"") for old, new in (named or {}).items()}
         self._left = b""
         self._read = 0
         self._known: dict[bytes, _Text] = {}
+        self._unpublished: dict[bytes, bool] = {}
         self._inside: str | None = None
         self._depth = 0
         self._key = b'""'
@@ -106,7 +102,7 @@ class JsonRewriter:
     def _rewrite_pieces(self, original: bytes, pieces: list[bytes]) -> bytes:
         if not _BETWEEN.match(b" ".join(pieces[0::2])):
             raise NotJsonError
-        if (self._withheld or self._outer is not None) and not self._redactor.learns:
+        if not self._redactor.learns:
             self._empty_withheld(pieces)
         special = {}
         for raw in set(pieces[1::2]) - {b""}:
@@ -114,20 +110,17 @@ class JsonRewriter:
             if text is not _PLAIN:
                 special[raw] = text
         self._read += len(original)
-        if not special and self._inside is None and not (self._categories or self._named):
+        if not special and self._inside is None:
             return b"".join(pieces)
         self._rewrite_container(pieces)
         for i in [i for i in range(1, len(pieces), 2) if pieces[i] in special]:
             self._replace_text(pieces, i, special.get(pieces[i], _PLAIN))
-        if self._categories or self._named:
-            self._number_annotation(pieces)
         return b"".join(pieces)
 
     def _empty_withheld(self, pieces: list[bytes]) -> None:
         """Empty values that are not published, before any text is redacted."""
         texts = pieces[1::2]
-        keys = {_encode_text(key, b"") for key in self._withheld}
-        keys |= {raw for raw in set(texts) if b"\\" in raw and _decode_name(raw) in self._withheld}
+        keys = {raw for raw in set(texts) - {b""} if self._is_unpublished(raw)}
         levels = _nesting_levels(pieces, self._level)
         is_withheld = np.array([raw in keys for raw in texts], np.bool_)
         if self._outer is not None:
@@ -140,6 +133,17 @@ class JsonRewriter:
                 next_piece = self._drop_contents(pieces, at + 1)
         self._level = int(levels[-1])
 
+    def _is_unpublished(self, raw: bytes) -> bool:
+        """Whether a text, if it is a key, is one whose value is not published."""
+        known = self._unpublished.get(raw)
+        if known is None:
+            name = self._decode_text(raw)
+            known = name in self._withheld or not self._redactor.publishes(name)
+            if len(self._unpublished) >= _MOST_KNOWN:
+                self._unpublished.clear()
+            self._unpublished[raw] = known
+        return known
+
     def _withhold_value(self, pieces: list[bytes], i: int) -> None:
         """Empty the value of a key if it is not published."""
         if _AFTER_COLON.match(pieces[i + 1]) is None:
@@ -148,6 +152,8 @@ class JsonRewriter:
         holds = self._withheld.get(name)
         if holds is None and self._outer is not None and self._level == 1 and name not in self._outer:
             holds = METADATA
+        if holds is None and self._is_unpublished(pieces[i]):
+            holds = UNREAD
         if holds is not None and self._redactor.kind_of_field(name) != REVEALED:
             self._empty_value(pieces, i + 1, name, holds)
 
@@ -263,6 +269,8 @@ class JsonRewriter:
 
     def _rewrite_value(self, pieces: list[bytes], i: int, kind: str, name: str, place: str) -> None:
         """Rewrite a value of a known field; `name` is the variable's name in an environment."""
+        if pieces[i] == b'""':
+            return
         text = self._decode_text(pieces[i])
         variable = name if kind == ENVIRONMENT and name != place else ""
         new, counts = self._redactor.field(kind, text, name=variable)
@@ -277,38 +285,19 @@ class JsonRewriter:
                 return _decode_name(pieces[at - 1])
         return "a list"
 
-    def _number_annotation(self, pieces: list[bytes]) -> None:
-        """Replace names of ranges chosen by users, i.e. of events of the `categories`, by numbers."""
-        for i in [i for i in range(1, len(pieces) - 2, 2) if pieces[i] == b'"name"']:
-            if pieces[i + 1].strip() != b":":
-                continue
-            if pieces[i + 2] in self._named:
-                pieces[i + 2] = self._named[pieces[i + 2]]
-                self._redactor.count("name", {ANNOTATION: 1})
-            elif _event_category(pieces, i) in self._categories:
-                text = self._decode_text(pieces[i + 2])
-                new, counts = self._redactor.redact_annotation(text)
-                if new != text:
-                    pieces[i + 2] = _encode_text(new, pieces[i + 2])
-                    self._redactor.count("name", counts)
-
 
 def rewrite_json(
     path: Path,
     target: Path | None,
     redactor: Redactor,
     *,
-    categories: Collection[str] = (),
-    named: Mapping[str, str] | None = None,
     withheld: Mapping[str, str] | None = None,
     outer: Collection[str] | None = None,
 ) -> bool:
     """Rewrite a JSON or JSON-lines file as `Format.rewrite` does; False if it is neither."""
     if not _BEGINS.match(read_head(path)):
         return False
-    rewriter = JsonRewriter(
-        redactor, display_path(path), categories=categories, named=named, withheld=withheld, outer=outer
-    )
+    rewriter = JsonRewriter(redactor, display_path(path), withheld=withheld, outer=outer)
     try:
         with open_output(path, target) as write:
             for block in strip_padding(read_blocks(path)):
@@ -338,17 +327,6 @@ def _cut_position(pieces: list[bytes]) -> tuple[int, int]:
         if at >= 0:
             return i, at + 1
     return -1, 0
-
-
-def _event_category(pieces: list[bytes], i: int) -> bytes:
-    """The category of the event whose key `name` is piece `i`."""
-    for step in (-2, 2):
-        at = i
-        while 0 <= at + step < len(pieces) - 2 and not re.search(rb"[{}]", pieces[max(at, at + step) - 1]):
-            at += step
-            if pieces[at] == b'"cat"' and pieces[at + 1].strip() == b":":
-                return pieces[at + 2]
-    return b""
 
 
 def _encode_text(text: str, like: bytes) -> bytes:

@@ -22,7 +22,7 @@ from struct import Struct, error
 from typing import Any, Final
 
 from cclbench.formats.files import display_path, open_output
-from cclbench.formats.rewriting import ENVIRONMENT, JOB, SOURCE_PATH, Redactor
+from cclbench.formats.rewriting import ENVIRONMENT, JOB, SOURCE_PATH, UNREAD, Redactor
 from cclbench.formats.texts import damaged_error, read_whole
 
 _NAMES: Final = {ord(opcode.code): opcode.name for opcode in opcodes}
@@ -366,9 +366,10 @@ class _Rewriting:
 
     def _of_key(self, key: str, value: Any, outer_kind: str | None) -> Any:
         """The value of a key rewritten; `within` is the kind of an enclosing key."""
-        if key in self._withheld and not self._redactor.learns:
+        holds = self._withheld.get(key) or (None if self._redactor.publishes(key) else UNREAD)
+        if holds is not None and not self._redactor.learns:
             if value:
-                self._redactor.count(key, {self._withheld[key]: 1})
+                self._redactor.count(self._redactor.text(key)[0], {holds: 1})
             return type(value)() if isinstance(value, str | list | tuple | dict) else None
         if outer_kind is None:
             new = self.rewrite_value(value, key, self._redactor.kind_of_field(key))

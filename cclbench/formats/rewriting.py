@@ -16,13 +16,13 @@ from typing import Final, Protocol
 HOST: Final = "host name"
 JOB: Final = "job"
 ENVIRONMENT: Final = "environment variable"
-ANNOTATION: Final = "annotation"
 
 CAPTURED: Final = "captured output"
 COMMAND_LINE: Final = "command line"
 SYSTEM: Final = "system information"
 SOURCE_PATH: Final = "source path"
 METADATA: Final = "metadata of the program"
+UNREAD: Final = "field that is not read"
 """Kinds of content that are not published."""
 REVEALED: Final = "revealed"
 """Kind of a field whose value its owner publishes deliberately."""
@@ -43,6 +43,14 @@ class Redactor(Protocol):
         """Redact any text; `field` is the name of its field, if it has one."""
         ...
 
+    def listed_text(self, text: str) -> Replaced:
+        """Redact a text of which the format itself published only words that it lists."""
+        ...
+
+    def publishes(self, key: str) -> bool:
+        """Whether a field of that name is published with its value."""
+        ...
+
     def kind_of_field(self, name: str) -> str | None:
         """The kind of content of a field with this name, None if unknown."""
         ...
@@ -53,22 +61,6 @@ class Redactor(Protocol):
 
     def keeps(self, field: str, counts: Mapping[str, int], text: str) -> bool:
         """Whether the text of a field with this name is kept although a rule matched."""
-        ...
-
-    def redact_annotation(self, text: str) -> Replaced:
-        """The name of a range: replaced by a number, unless it is a framework's own."""
-        ...
-
-    def is_marker(self, annotation: str) -> bool:
-        """Whether an annotation is a framework's own: a step, a phase or a collective."""
-        ...
-
-    def is_suspicious(self, data: bytes) -> bool:
-        """Whether bytes may contain something to redact; a quick check with false positives."""
-        ...
-
-    def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
-        """Bytes of unknown format with the texts in them replaced by texts of the same length."""
         ...
 
     def count(self, place: str, counts: Mapping[str, int]) -> None:

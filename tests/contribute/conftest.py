@@ -39,20 +39,21 @@ def plain(path: Path) -> bytes:
     return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
 
 
-def collect_identities(paths: Sequence[Path], reveal: Sequence[str] = ()) -> bytes:
+def collect_identities(
+    paths: Sequence[Path], reveal: Sequence[str] = (), kept_names: Sequence[str] = ()
+) -> bytes:
     """One identity is known, which may be revealed by its name."""
+    assert not kept_names
     if "author" in reveal:
         return b"\0nothing"
     assert all(path.is_file() for path in paths)
     return SECRET
 
 
-def redact_file(source: Path, target: Path, *, annotations: bool = False, identities: bytes) -> list[Found]:
-    """Replaces it; with `annotations` the word `forward` too."""
+def redact_file(source: Path, target: Path, *, identities: bytes) -> list[Found]:
+    """Replaces it."""
     content = plain(source)
     changed = content.replace(identities, b"user-1")
-    if annotations:
-        changed = changed.replace(b"forward", b"note")
     if changed == content:
         shutil.copyfile(source, target)
         return []
@@ -76,11 +77,21 @@ def leftovers_in(text: str, identities: bytes) -> list[str]:
     return ["user name"] * text.count(identities.decode())
 
 
+FAKES: dict[str, Callable[..., object]] = {
+    "collect_identities": collect_identities,
+    "redact_file": redact_file,
+    "find_leftovers": find_leftovers,
+    "leftovers_in": leftovers_in,
+    "redacted_name": redacted_name,
+    "evidence_name": redacted_name,
+}
+
+
 @pytest.fixture
 def fake_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redaction of one known name, so that tests of packaging are about packaging."""
-    for function in (collect_identities, redact_file, find_leftovers, leftovers_in, redacted_name):
-        monkeypatch.setattr(redaction, function.__name__, function)
+    for name, function in FAKES.items():
+        monkeypatch.setattr(redaction, name, function)
 
 
 OWN_CARD = CARD.replace("fp32", "bf16") + "contributor: {name: Example Lab}\n"
@@ -166,8 +177,8 @@ def contributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A collection with the job's data point, to be copied."""
     made = job_in(tmp_path_factory.mktemp("contributed"))
     with pytest.MonkeyPatch.context() as patch:
-        for function in (collect_identities, redact_file, find_leftovers, leftovers_in, redacted_name):
-            patch.setattr(redaction, function.__name__, function)
+        for name, function in FAKES.items():
+            patch.setattr(redaction, name, function)
         wishes = PackageOptions(licence="Apache-2.0")
         make_data_point(made.card, made.traces, made.scripts, made.collection, wishes)
     return made.collection

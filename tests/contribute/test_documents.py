@@ -57,9 +57,9 @@ def redacted(folder: Path, name: str, text: str) -> str:
     source, target = folder / name, folder / f"copy-{name}"
     source.write_text(text, encoding="utf-8", newline="")
     learner = Learner()
-    rewrite_file(source, None, Scrubber(learner), annotations=True)
+    rewrite_file(source, None, Scrubber(learner))
     known = learner.learnt_identities(frozenset())
-    rewrite_file(source, target, Scrubber(known), annotations=False)
+    rewrite_file(source, target, Scrubber(known))
     new = target.read_text(encoding="utf-8")
     assert not any(secret in new for secret in SHOWN), new
     return new

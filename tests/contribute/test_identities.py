@@ -15,7 +15,6 @@ NOTHING: frozenset[str] = frozenset()
 @pytest.mark.parametrize(
     ("kind", "name", "compared"),
     [
-        (kinds.ANNOTATION, " My Trick. ", " My Trick. "),
         (kinds.USER, " Bobby. ", "bobby"),
         (kinds.HOST, "GPU-17.lab.example.", "gpu-17"),
         (kinds.HOST, ".lab.example", "lab"),

@@ -183,15 +183,6 @@ def test_names_are_redacted_and_made_safe(job: Any, files: Tree) -> None:
     assert "traces/my-job/user-1-rm-x-31m-rank0.json" in files(job.collection)
 
 
-def test_annotations_go_where_that_is_wanted(job: Any, files: Tree) -> None:
-    trace = job.traces / "rank0.json"
-    trace.write_text(trace.read_text().replace('"traceEvents"', '"of": "forward", "traceEvents"'))
-    made(job)
-    assert b"forward" in files(job.collection)["traces/my-job/rank0.json"]
-    made(job, annotations=True, replace=True)
-    assert b"forward" not in files(job.collection)["traces/my-job/rank0.json"]
-
-
 def test_a_redaction_that_changes_a_result_is_refused(
     job: Any, files: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,10 +69,6 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: sqlite_with(path, "CREATE VIEW v AS SELECT * FROM StringIds"),
         "schema has more than an export's",
     ),
-    "a secret in a schema": (
-        lambda path: sqlite_with(path, "CREATE TABLE t (x -- see /home/zoe4/x\n)"),
-        "schema has more than an export's",
-    ),
     "a cut profile": (
         lambda path: path.write_bytes(sized(1, sized(2, b"/host:CPU") + sized(9, b"x" * 50))[:-9]),
         "cut within a plane",

@@ -14,7 +14,7 @@ from formats import test_prometheus as prometheus
 from formats import test_request_trace as request_trace
 from helpers import redact_planted as planted
 
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import collect_identities, has_token, redact_file
 from cclbench.formats import READERS
 
 SECRETS = [secret for of in planted.SECRETS.values() for secret in of if "\n" not in secret]
@@ -74,4 +74,6 @@ def test_no_planted_secret_is_left_and_every_figure_stays(
     before, after = (READERS.get(reader).read(path) for path in (source, target))
     for table in TABLES:
         assert getattr(after, table) == getattr(before, table)
-    assert after.facts == before.facts
+    public = {key: value for key, value in after.facts.items() if not has_token(str(value))}
+    assert public.items() <= before.facts.items()
+    assert after.facts.keys() == before.facts.keys()

@@ -228,56 +228,11 @@ def test_a_key_is_held_until_it_ends() -> None:
     assert out == [b"a\nb\n", b"redacted-private-key\nz\n"]
 
 
-def test_bytes_that_may_hold_something() -> None:
-    scrubber = learnt(user="bobby")
-    assert scrubber.is_suspicious(b"\x00xBOBBYx\xff")
-    assert not scrubber.is_suspicious(b"\x00bobb\xff")
-    assert scrubber.is_suspicious(b"A=1 B=2 C=3 D=4 E=5")
-    assert not scrubber.is_suspicious(b"A=1 B=2 C=3 D=4")
-    assert not scrubber.is_suspicious(b"A=1 B=2 C=3 D=4 e==5")
+def test_encoded_forms_are_named_by_their_line() -> None:
     encoded = [form for form in encoded_forms("hunter2-x", kinds.SECRET) if form.encoding == "hex"]
-    assert Scrubber(Identities(), encoded).is_suspicious(b"x" + b"hunter2-x".hex().upper().encode())
-    assert not Scrubber(Identities()).is_suspicious(b"x" + b"hunter2-x".hex().encode())
-
-
-def test_texts_in_bytes_keep_their_length() -> None:
-    """Shorter ones are filled up; one that would be longer is blank."""
-    scrubber = learnt(user="bob", host="gpunode-1234")
-    for data, masked, count in (
-        (b"\x00on gpunode-1234.\xff", b"\x00on host-1.      \xff", 1),
-        (b"\x00by bob.\xff", b"\x00       \xff", 1),
-        (b"\x00by bob to gpunode-1234.\xff", b"\x00by user-1 to host-1.   \xff", 2),
-        (b"\x00bob..\x00bob...\xff", b"\x00     \x00      \xff", 2),
-        (b"\x00 bob\xffbob", b"\x00    \xffbob", 1),  # of three signs there is no text
-        (b"\x00nothing\xff", b"\x00nothing\xff", 0),
-    ):
-        new, counts = scrubber.mask_bytes(data)
-        assert new == masked
-        assert sum(counts.values()) == count
-
-
-def test_encoded_forms_in_bytes_are_blank() -> None:
-    """In a text they are named; of two bytes a letter they are in none."""
-    encoded = [
-        form for form in encoded_forms("hunter2-x", kinds.SECRET) if form.encoding in ("hex", "UTF-16-LE")
-    ]
-    scrubber = Scrubber(Identities(), encoded)
-    wide, digits = "HUNTER2-x".encode("utf-16-le"), b"hunter2-x".hex().upper().encode()
-    assert scrubber.mask_bytes(b"\x01" + wide + b"\x01" + wide) == (
-        b"\x01" + b" " * 18 + b"\x01" + b" " * 18,
-        {"encoded secret": 2},
-    )
-    assert scrubber.mask_bytes(b"\x01" + digits)[0] == b"\x01redacted-secret   "
+    scrubber, digits = Scrubber(Identities(), encoded), b"hunter2-x".hex().upper().encode()
     assert scrubber.text("a\n" + digits.decode()) == ("a\nredacted-secret", {"encoded secret": 1})
     assert scrubber.first == {"encoded secret": 1}
-
-
-def test_annotations_are_numbered_but_a_framework_s_own() -> None:
-    scrubber = Scrubber(Learner())
-    assert scrubber.redact_annotation("my trick") == ("annotation-1", {kinds.ANNOTATION: 1})
-    assert scrubber.redact_annotation("ProfilerStep#3") == ("ProfilerStep#3", {})
-    assert scrubber.redact_annotation("annotation-7") == ("annotation-7", {})
-    assert scrubber.redact_annotation("my trick")[0] == "annotation-1"
 
 
 def test_a_host_s_name_alone_is_a_text_too() -> None:
@@ -286,10 +241,6 @@ def test_a_host_s_name_alone_is_a_text_too() -> None:
         assert Scrubber(Identities()).text(name)[0].startswith("host-unknown")
     assert Scrubber(Identities()).text("all_reduce") == ("all_reduce", {})
     assert learnt(user="bobby").text("bobby")[0] == "user-1"
-
-
-def test_a_stand_in_as_long_as_the_text_takes_its_place() -> None:
-    assert learnt(user="bobbyz").mask_bytes(b"\x00by bobbyz.\xff")[0] == b"\x00by user-1.\xff"
 
 
 def test_a_rule_names_the_whole_variable() -> None:

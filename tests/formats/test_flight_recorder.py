@@ -296,16 +296,18 @@ class TestRewritten:
         rows = [FlightRecorder().read(tmp_path / name).timings for name in ("nccl_trace_rank_0", "redacted")]
         assert rows[0].drop_columns("rank").equals(rows[1].drop_columns("rank"))
 
-    def test_what_tells_of_the_run_stays(self, tmp_path: Path) -> None:
-        content = dump(env={"NCCL_DEBUG": "INFO", "MY_PLACE": "behind the moon"}, argv=["train.py", "--fast"])
-        new, told = self.redacted(tmp_path, content)
-        assert new["env"] == {"NCCL_DEBUG": "INFO", "MY_PLACE": "redacted-environment"}
-        assert new["argv"] == ["redacted-command-line"] * 2
-        assert told["argv", "command line"] == 2
+    def test_of_an_environment_only_what_tells_of_the_run_stays(self, tmp_path: Path) -> None:
+        env = {"NCCL_DEBUG": "INFO", "LOCAL_PLACE": "behind the moon"}
+        new, _ = self.redacted(tmp_path, dump(env=env, argv=["train.py", "--fast"]))
+        assert new["env"] == env | {"LOCAL_PLACE": "redacted-environment"}
+        assert "argv" not in new
+        assert b"train.py" not in pickle.dumps(new)
+
+    def test_with_nothing_to_hide_it_says_the_same(self, tmp_path: Path) -> None:
         source, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
         source.write_bytes(zlib.decompress(base64.b85decode(TORCH_2_13)))
-        assert redact_file(source, target, identities=collect_identities([source])) == []
-        assert pickled.load_plain(target.read_bytes()) == pickled.load_plain(source.read_bytes())
+        redact_file(source, target, identities=collect_identities([source]))
+        assert FlightRecorder().read(target) == FlightRecorder().read(source)
 
     def test_what_is_nested_without_end_is_refused(self, tmp_path: Path) -> None:
         source = tmp_path / "a.pkl"
@@ -397,7 +399,7 @@ def test_a_dump_of_either_layout_is_rewritten_as_what_it_is(tmp_path: Path, form
     source.write_bytes(json.dumps(told).encode() if form == "json" else pickle.dumps(told, 2))
     for written in (None, target):
         redactor = PlainRedactor()
-        assert FlightRecorder().rewrite(source, written, redactor, annotations=False)  # type: ignore[arg-type]
+        assert FlightRecorder().rewrite(source, written, redactor)  # type: ignore[arg-type]
         assert redactor.counted == {("note", "word"): 1}
     content = target.read_bytes()
     new = json.loads(content) if form == "json" else pickled.load_plain(content)

@@ -17,7 +17,7 @@ from cclbench.ground.errors import InputError
 
 
 class Plain(PlainRedactor):
-    """Replaces whole values of some fields unless they are fine, and annotations; lists what it counted."""
+    """Replaces whole values of some fields unless they are fine; lists what it counted."""
 
     def __init__(self, *kept: str) -> None:
         super().__init__()
@@ -32,9 +32,6 @@ class Plain(PlainRedactor):
 
     def keeps(self, field: str, *_: object) -> bool:
         return field in self.kept
-
-    def redact_annotation(self, text: str) -> tuple[str, Counter[str]]:
-        return ("range 1", Counter(annotation=1)) if text != "step" else (text, Counter())
 
     def count(self, place: str, counts: Mapping[str, int]) -> None:
         self.listed.append((place, dict(counts)))
@@ -103,31 +100,6 @@ def test_what_stays_is_not_counted_and_ascii_stays_ascii(monkeypatch: pytest.Mon
         assert rewritten(text) == expected
     monkeypatch.setattr(Plain, "text", lambda *_: ("!", Counter(word=1)))
     assert rewritten('["-12.5e+3", "", "1x"]') == '["-12.5e+3", "", "!"]'
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('{"name": "mine", "cat": "user"}', '{"name": "range 1", "cat": "user"}'),
-        ('{"cat": "user", "x": 1, "name": "mine"}', '{"cat": "user", "x": 1, "name": "range 1"}'),
-        ('{"name": "mine", "x": "y", "cat": "user"}', '{"name": "range 1", "x": "y", "cat": "user"}'),
-        *(
-            (text, None)
-            for text in (
-                *('{"name": "mine", "cat": "other"}', '{"name": "step", "cat": "user"}'),
-                *('{"name": "mine", "args": {"cat": "user"}}', '[{"name": "mine"}, {"cat": "user"}]'),
-                *('[{"cat": "user"}, {"name": "mine"}]', '{"name": 5, "cat": "user"}'),
-                *('{"x": "cat", "y": "user", "name": "mine"}', '{"name": "mine", "x": "y", "z": 1'),
-            )
-        ),
-        ('{"x": "name", "name": "old", "cat": "z"}', '{"x": "name", "name": "new", "cat": "z"}'),
-        ('{"cat": "user", "name": "mine"', '{"cat": "user", "name": "range 1"'),
-    ],
-)
-def test_names_of_ranges_that_people_named(text: str, expected: str | None) -> None:
-    redactor = Plain()
-    assert rewritten(text, redactor, categories=["user"], named={"old": "new"}) == (expected or text)
-    assert redactor.listed == ([("name", {"annotation": 1})] if expected else [])
 
 
 @pytest.mark.parametrize(
@@ -204,5 +176,5 @@ def test_one_expression_for_many_names(names: list[str], pattern: str) -> None:
     ],
 )
 def test_a_file_that_is_cut_within_an_event_stays_as_it_is(text: str) -> None:
-    one = rewriter(categories=["user"])
+    one = rewriter()
     assert one.feed_block(text.encode()) + one.finish() == text.encode()

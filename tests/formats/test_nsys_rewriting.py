@@ -5,39 +5,28 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.nsys_files import KERNEL, kernel, nvtx, strings, write
+from helpers.nsys_files import strings, write
 from helpers.plain_redactor import PlainRedactor
 
 from cclbench.formats.nsys import rewriting
 from cclbench.formats.nsys.rewriting import DatabaseRewriter
-from cclbench.formats.rewriting import HOST
+from cclbench.formats.rewriting import HOST, UNREAD
 from cclbench.ground.errors import InputError
 
 
-class Plain(PlainRedactor):
-    """Replaces annotations and masks bytes, too."""
-
-    def redact_annotation(self, text: str) -> tuple[str, Counter[str]]:
-        return f"range of {len(text)}", Counter(annotation=1)
-
-    def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
-        return data.replace(b"secret", b"??????"), Counter(bytes=1)
-
-
-def rewritten(path: Path, *, annotations: bool = False) -> tuple[Any, dict[tuple[str, str], int]]:
+def rewritten(path: Path) -> tuple[Any, dict[tuple[str, str], int]]:
     """A function that selects from the rewritten copy, and what was counted, with a copy and without."""
-    redactor, only_counted = Plain(), Plain()
+    redactor, only_counted = PlainRedactor(), PlainRedactor()
     target = path.with_name("new.sqlite")
     target.unlink(missing_ok=True)
-    DatabaseRewriter(path, redactor, annotations=annotations).rewrite_into(target)  # type: ignore[arg-type]
+    DatabaseRewriter(path, redactor).rewrite_into(target)  # type: ignore[arg-type]
     before = path.read_bytes()
-    DatabaseRewriter(path, only_counted, annotations=annotations).rewrite_into(None)  # type: ignore[arg-type]
+    DatabaseRewriter(path, only_counted).rewrite_into(None)  # type: ignore[arg-type]
     assert path.read_bytes() == before
     assert only_counted.counted == redactor.counted
 
@@ -62,16 +51,11 @@ def test_texts_and_blobs_of_every_column_change_as_what_they_are(path: Path) -> 
     tables = {"ODD": [dict(zip("abcd", row, strict=True)) for row in rows]}
     select, counted = rewritten(write(path, StringIds=strings("x"), **tables))
     assert select("SELECT * FROM ODD ORDER BY rowid") == [
-        *((1, "plain", b"a ??????", "?"), (2, "?", "?", b"??????"), (3, "?", None, 7)),
-        ("?", 1.5, b"fine", None),
+        *((1, "plain", b"", "?"), (2, "?", "?", b""), (3, "?", None, 7)),
+        ("?", 1.5, b"", None),
     ]
     words = {(f"ODD.{column}", "word"): count for column, count in zip("abcd", (1, 2, 1, 1), strict=True)}
-    assert counted == words | {(f"ODD.{column}", "bytes"): 1 for column in "cd"}
-
-
-def test_a_column_of_blobs_alone(path: Path) -> None:
-    select, counted = rewritten(write(path, ODD=[{"a": 1, "b": 2, "c": b"secret"}], StringIds=strings("x")))
-    assert (select("SELECT c FROM ODD"), counted) == ([(b"??????",)], {("ODD.c", "bytes"): 1})
+    assert counted == words | {("ODD.c", UNREAD): 2, ("ODD.d", UNREAD): 1}
 
 
 def test_rows_of_names_and_values_are_fields(path: Path) -> None:
@@ -86,23 +70,6 @@ def test_rows_of_names_and_values_are_fields(path: Path) -> None:
     assert counted == {(where, HOST): 1, (where, "word"): 1, ("OTHER.Hostname", HOST): 1}
 
 
-NAMES = strings("my range", "gemm", "both", "other")
-
-
-def test_ranges_that_people_named_are_numbered_where_that_is_asked_for(path: Path) -> None:
-    """By own text or registered, but for operators, and for names that something else has too."""
-    ranges = [nvtx(1, 2, text) for text in ("mine", "aten::mm", "mm, op_id = 3", "mm, seq = 3", "x, seq=4")]
-    ranges += [nvtx(1, 2, textId=1), nvtx(1, 2, textId=3), nvtx(1, None, "a thread", eventType=39)]
-    write(path, StringIds=NAMES, NVTX_EVENTS=ranges, **{KERNEL: [kernel(1, 2, name=3)]})
-    select, counted = rewritten(path, annotations=True)
-    texts = [text for (text,) in select("SELECT text FROM NVTX_EVENTS WHERE text IS NOT NULL ORDER BY rowid")]
-    assert texts == ["range of 4", "aten::mm", "mm, op_id = 3", "mm, seq = 3", "x, seq=4", "a thread"]
-    names = [name for (name,) in select("SELECT value FROM StringIds ORDER BY id")]
-    assert names == ["range of 8", "gemm", "both", "other"]
-    assert counted == {("NVTX_EVENTS.text", "annotation"): 1, ("StringIds.value", "annotation"): 1}
-    assert rewritten(path)[1] == {}
-
-
 def test_the_same_value_counts_in_every_row(path: Path) -> None:
     rows = [{"text": "a secret"}] * 3 + [{"text": "b secret"}]
     assert rewritten(write(path, StringIds=strings("x"), ODD=rows))[1] == {("ODD.text", "word"): 4}
@@ -113,7 +80,6 @@ def test_the_same_value_counts_in_every_row(path: Path) -> None:
     [
         ("CREATE TRIGGER t AFTER INSERT ON ODD BEGIN SELECT 1; END", "'t'"),
         ("CREATE VIEW v AS SELECT 1", "'v'"),
-        ("CREATE TABLE secret (x)", "'secret'"),
         (f"CREATE VIEW {'v' * 70} AS SELECT 1", f"'{'v' * 60}'"),
         ("CREATE VIRTUAL TABLE w USING fts5(x)", "'w'"),
         ("CREATE INDEX i ON ODD (a)", None),

@@ -304,7 +304,7 @@ def test_rows_that_begin_in_another_step_are_counted(write: Write, begin: int, e
 
 def test_a_table_is_not_rewritten(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"x.csv: needs the timeline.yaml next to it, which a data point"):
-        Timeline().rewrite(tmp_path / "x.csv", None, None, annotations=False)  # type: ignore[arg-type]
+        Timeline().rewrite(tmp_path / "x.csv", None, None)  # type: ignore[arg-type]
 
 
 def test_bounds_of_ranks_and_operators(write: Write) -> None:

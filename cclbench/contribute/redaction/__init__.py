@@ -20,6 +20,7 @@ from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities, Learner
 from cclbench.contribute.redaction.needles import PLAIN, NeedleForm
 from cclbench.contribute.redaction.plain_text import PUBLISHED
+from cclbench.contribute.redaction.public_names import TOKEN
 from cclbench.contribute.redaction.redactions import Redaction, by_kind
 from cclbench.contribute.redaction.rewriting import is_card, rewrite_file
 from cclbench.contribute.redaction.scrub import Scrubber
@@ -34,7 +35,9 @@ __all__ = [
     "Redaction",
     "by_kind",
     "collect_identities",
+    "evidence_name",
     "find_leftovers",
+    "has_token",
     "leftovers_in",
     "redact_file",
     "redacted_name",
@@ -47,16 +50,19 @@ _OF_A_RANK: Final = re.compile(r"(?i)rank|worker|step|[tp]p-?\d")
 _NOT_BY_CHANCE: Final = 8
 
 
-def collect_identities(paths: Iterable[Path], reveal: Sequence[str] = ()) -> Identities:
+def collect_identities(
+    paths: Iterable[Path], reveal: Sequence[str] = (), kept_names: Sequence[str] = ()
+) -> Identities:
     """The names and values that a data point's files hold, read from all of them before any is redacted.
 
-    `reveal` names fields and variables whose values stay in all files.  `InputError` for a file that cannot
-    be redacted, `UsageError` for a field that does not occur.
+    `reveal` names fields and variables whose values stay in all files; names in evidence that match a pattern
+    of `kept_names` stay.  `InputError` for a file that cannot be redacted, `UsageError` for a field that does
+    not occur.
     """
-    learner, published = Learner(reveal), set[str]()
+    learner, published = Learner(reveal, kept_names), set[str]()
     for path in paths:
         require_plain_file(path)
-        rewrite_file(path, None, Scrubber(learner), annotations=True)
+        rewrite_file(path, None, Scrubber(learner))
         _pseudonymous_name(path.name, learner)
         if is_card(path):
             published |= _published_texts(path)
@@ -66,25 +72,19 @@ def collect_identities(paths: Iterable[Path], reveal: Sequence[str] = ()) -> Ide
     return learner.learnt_identities(frozenset(published))
 
 
-def redact_file(
-    source: Path, target: Path, *, identities: Identities, annotations: bool = False
-) -> list[Redaction]:
+def redact_file(source: Path, target: Path, *, identities: Identities) -> list[Redaction]:
     """Write a redacted copy of a file; returns the changes by place and kind, without the original text.
 
-    `annotations` numbers the user's names of ranges, except the steps, phases and collectives that metrics
-    need.  The copy is always written anew from the parsed content, without unused pages, padding or headers.
+    The copy is always written anew from the parsed content, without unused pages, padding or headers.
     `InputError` for a link, a damaged file, or a format that cannot be redacted; then there is no target.
     """
-    scrubber = _scrub_file(source, target, identities, annotations=annotations)
+    scrubber = _scrub_file(source, target, identities)
     return scrubber.list_redactions(redacted_name(source.name, identities))
 
 
 def find_leftovers(path: Path, identities: Identities) -> list[Redaction]:
     """Names and secrets left in a file; none if `redact_file` wrote it with the same `identities`."""
-    scrubber, name = (
-        _scrub_file(path, None, identities, annotations=False),
-        redacted_name(path.name, identities),
-    )
+    scrubber, name = _scrub_file(path, None, identities), redacted_name(path.name, identities)
     if not scrubber.list_redactions(name):
         # Bytes between texts, such as pages that a database no longer uses.
         counts = Counter((form.encoding, form.kind) for form in _names_in_bytes(path, identities))
@@ -109,12 +109,22 @@ def redacted_name(name: str, identities: Identities) -> str:
     return Scrubber(identities).text(_pseudonymous_name(name, identities))[0]
 
 
-def _scrub_file(source: Path, target: Path | None, identities: Identities, *, annotations: bool) -> Scrubber:
+def has_token(name: str) -> bool:
+    """Whether a name in the copies, or a part of it, is a token."""
+    return TOKEN.search(name) is not None
+
+
+def evidence_name(name: str, identities: Identities) -> str:
+    """The published name of a file of evidence: without names, and of public words."""
+    return identities.public_names.publish_file_name(redacted_name(name, identities))
+
+
+def _scrub_file(source: Path, target: Path | None, identities: Identities) -> Scrubber:
     require_plain_file(source)
     scrubber = Scrubber(
         identities, {found.form for found in identities.secret_needles.find_in_blocks(read_blocks(source))}
     )
-    rewrite_file(source, target, scrubber, annotations=annotations)
+    rewrite_file(source, target, scrubber)
     name = name_inside(source)
     if name is not None and not redacted_name(name, identities) == name != "*":
         scrubber.count("gzip header", {kinds.FILE_NAME: 1})

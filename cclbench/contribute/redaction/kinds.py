@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from cclbench.contribute.redaction.pattern import CLEAN, NOTHING, PATTERNS, expand_expression
-from cclbench.formats.rewriting import ANNOTATION as ANNOTATION
 from cclbench.formats.rewriting import ENVIRONMENT as ENVIRONMENT
 from cclbench.formats.rewriting import HOST as HOST
 from cclbench.formats.rewriting import JOB as JOB
@@ -51,7 +50,6 @@ NUMBERED: Final = {
     FOLDER: "folder",
     ADDRESS: "address",
     DEVICE: "device",
-    ANNOTATION: "annotation",
 }
 """Kinds with numbered pseudonyms: the same name is `host-1` in all files of a data point."""
 HIDDEN: Final = {

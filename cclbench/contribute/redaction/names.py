@@ -6,12 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from secrets import token_bytes
 from typing import Final
 
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.needles import Needles
 from cclbench.contribute.redaction.pattern import BEGINS, CLEAN, ENDS, LOOPBACK
+from cclbench.contribute.redaction.public_names import PublicNames
 from cclbench.formats.rewriting import alternation_pattern
 
 _ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]{6,}:[0-9a-fA-F:]*")
@@ -56,6 +58,11 @@ class Identities:
     """Names that are replaced everywhere, as written: in encoded forms case matters."""
     revealed: frozenset[str] = frozenset()
     """Fields and variables whose values their owner reveals, without case."""
+    kept_names: tuple[str, ...] = ()
+    """Patterns of names in evidence that their owner publishes."""
+    published: frozenset[str] = frozenset()
+    """Texts that a card publishes, such as the model's name, without case."""
+    salt: bytes = field(default_factory=partial(token_bytes, 32))
 
     @property
     def learns(self) -> bool:
@@ -90,6 +97,11 @@ class Identities:
 
     def keep_value(self, value: str) -> None:
         """Note a value that stays: a `Learner` does not hide it elsewhere."""
+
+    @cached_property
+    def public_names(self) -> PublicNames:
+        """What evidence publishes of its texts."""
+        return PublicNames(self.salt, self.kept_names, self.published)
 
     @cached_property
     def secret_needles(self) -> Needles:
@@ -154,8 +166,10 @@ class Identities:
 class Learner(Identities):
     """Collects identities: each new name gets the next number of its kind."""
 
-    def __init__(self, revealed: Iterable[str] = ()) -> None:
-        super().__init__(revealed=frozenset(name.casefold() for name in revealed))
+    def __init__(self, revealed: Iterable[str] = (), kept_names: Iterable[str] = ()) -> None:
+        super().__init__(
+            revealed=frozenset(name.casefold() for name in revealed), kept_names=tuple(kept_names)
+        )
         self._names: dict[Key, str] = {}
         self._everywhere: set[Key] = set()
         self._domains: set[str] = set()
@@ -224,7 +238,8 @@ class Learner(Identities):
         spellings = frozenset(
             (kind, form) for (kind, name), form in self._spellings if (kind, name) in everywhere
         )
-        return Identities(dict(self._names), everywhere, domains, values, spellings, self.revealed)
+        names, kept = dict(self._names), (self.revealed, self.kept_names, published)
+        return Identities(names, everywhere, domains, values, spellings, *kept)
 
 
 def _secret_parts(kind: str, value: str) -> Iterable[str]:
@@ -247,9 +262,7 @@ def _secret_parts(kind: str, value: str) -> Iterable[str]:
 
 
 def name_key(kind: str, name: str) -> Key:
-    """A name in the form compared: without case; a host by its first label; annotations unchanged."""
-    if kind == kinds.ANNOTATION:
-        return kind, name
+    """A name in the form compared: without case; a host by its first label."""
     folded = name.strip().strip(".").casefold()
     if kind == kinds.DEVICE:
         return kind, re.sub(r"^(?:gpu|mig|tpu)-", "", folded)

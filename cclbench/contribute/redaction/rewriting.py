@@ -11,6 +11,7 @@ from typing import Final
 
 from cclbench.contribute.redaction import plain_text
 from cclbench.contribute.redaction.documents import LANGUAGES, Language, NotWellFormedError
+from cclbench.contribute.redaction.evidence import EvidenceScrubber
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.formats import AnyReader
 from cclbench.formats.files import display_path, open_output, read_blocks, read_head, strip_padding
@@ -24,33 +25,34 @@ _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """Bytes that no text has; an escape may begin a colour."""
 
 
-def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotations: bool) -> None:
+def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber) -> None:
     """Write the redacted file to `target`, completely or not at all; without one, only count changes."""
     begin = read_head(path)
     reader, _ = recognise_head(path, begin)
-    attempt = Scrubber(scrubber.identities, scrubber.present.values())  # its counts are dropped if it fails
-    if (
-        rewrite_json(path, target, attempt)
-        if reader is None
-        else reader.rewrite(path, target, attempt, annotations=annotations)
-    ):
+    card, language = is_card(path), language_of(path)
+    evidence = reader is not None and language in (None, LANGUAGES[".csv"]) and not (card or scrubber.learns)
+    kind = EvidenceScrubber if evidence else Scrubber
+    attempt = kind(scrubber.identities, scrubber.present.values())  # its counts are dropped if it fails
+    if rewrite_json(path, target, attempt) if reader is None else reader.rewrite(path, target, attempt):
         scrubber.count_all(attempt)
         return
     refusal = "has no format that can be redacted"
     if reader is not None:
         refusal = f"cannot be redacted: format {reader.name} cannot rewrite its texts"
-    card, language = is_card(path), language_of(path)
+    attempt = kind(scrubber.identities, scrubber.present.values())
     try:
         with open_output(path, target) as write:
             text = _text_blocks(path, refusal)
-            if reader is not None and language is None and not scrubber.learns:
-                text = _published_lines(text, reader, scrubber)
-            plain_text.rewrite_text(text, scrubber, write, language=language, card=card)
+            if reader is not None and isinstance(attempt, EvidenceScrubber):
+                attempt.is_table, language = language is not None, None
+                text = _published_lines(text, reader, attempt)
+            plain_text.rewrite_text(text, attempt, write, language=language, card=card)
     except NotWellFormedError:
         hint = "remove from it what looks like a name or a secret"
         raise InputError(
             "would no longer parse after redaction", where=display_path(path), hint=hint
         ) from None
+    scrubber.count_all(attempt)
 
 
 def _text_blocks(path: Path, otherwise: str) -> Iterator[bytes]:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cclbench.classify import collective_name
 from cclbench.contribute.redaction import environment, kinds
 from cclbench.contribute.redaction.encoded import encoded_texts, joined_texts, reversed_text
 from cclbench.contribute.redaction.names import Identities, replace_names
@@ -17,8 +16,6 @@ from cclbench.contribute.redaction.needles import forms_pattern as encoded_patte
 from cclbench.contribute.redaction.pattern import CLEAN, ISSUED, NOTHING, PATTERNS, SecretPattern
 from cclbench.contribute.redaction.redactions import Redaction
 from cclbench.ground.text import printable
-from cclbench.normalize.phases import LOADER, phase_told
-from cclbench.normalize.steps import FAMILIES
 
 _SHORT: Final = 12
 _LONG_TEXT: Final = 1000
@@ -31,7 +28,6 @@ _MOST_PASSES: Final = 4
 _MOST_ENCODINGS: Final = 2
 """Most levels of nested encodings."""
 _LONGEST_PLACE: Final = 60
-_RUN: Final = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){4,}")
 _BEHIND: Final = 32
 _BARE_KEY: Final = re.compile(
     r"[0-9a-f]{32,64}|(?=[A-Za-z+/]*\d)(?=[\w+/]*[A-Z])(?=[\w+/]*[a-z])[A-Za-z0-9+/]{12,}={0,2}"
@@ -46,13 +42,6 @@ _VERSION: Final = re.compile(r"(?i)version")
 _LIKE_A_VERSION: Final = "IPv4 address"
 """The form that a version number may have."""
 _KEY: Final = re.compile(r"([A-Za-z_][\w.-]{0,60})[\"'\]\\ ]{0,4}(?:[=:]|[ \t])[\"'\\ \t]{0,5}\Z")
-_MARKERS: Final = re.compile(
-    "|".join(f"(?:{family})" for family in FAMILIES)
-    + r"|(?:enumerate\(|Optimizer\.|DistributedDataParallel\.|FullyShardedDataParallel\.|FSDP::|nccl:|gloo:"
-    r"|## Call CompiledFxGraph|Torch-Compiled Region|CompiledFunction|ThreadpoolListener|PjitFunction\("
-    r"|ParseArguments|TfrtCpu|PjRt|\$|end: |[A-Za-z_]\w*::).*"
-)
-"""A framework's own annotations: steps, phases, its data loader and optimizer, its runtime."""
 
 
 class Scrubber:
@@ -133,13 +122,14 @@ class Scrubber:
         """The kind that a field of this name holds."""
         return kinds.REVEALED if self.identities.is_revealed(name) else kinds.kind_of_field(name)
 
-    def is_marker(self, annotation: str) -> bool:
-        """Whether an annotation is a framework's own: a step, a phase, a data loader, a collective."""
-        return (
-            _MARKERS.fullmatch(annotation) is not None
-            or re.search(LOADER, annotation) is not None
-            or collective_name(annotation) is not None
-        )
+    def listed_text(self, text: str) -> tuple[str, Counter[str]]:
+        """Scrub a text by the rules alone."""
+        return Scrubber.text(self, text)
+
+    def publishes(self, key: str) -> bool:
+        """Whether a field of that name is published with its value: all are, in what people write."""
+        del key
+        return True
 
     def count(self, place: str, counts: Mapping[str, int]) -> None:
         """Add the replacements at a place of the file, by rule."""
@@ -185,53 +175,6 @@ class Scrubber:
             new, counts = self.identities.stand_in_for_value(kind, text), Counter()
         if new != text:
             counts[kind] += 1
-        return new, counts
-
-    def redact_annotation(self, text: str) -> tuple[str, Counter[str]]:
-        """Number a user's annotation; scrub a framework's own as any text.
-
-        If the annotation names a phase, the phase follows the number.
-        """
-        phase = phase_told(text)
-        bare = text.removesuffix(f" {phase}") if phase else text
-        if CLEAN.fullmatch(bare) or self.is_marker(text):
-            return self.text(text)
-        number = self.identities.pseudonym_of(kinds.ANNOTATION, text)
-        return f"{number} {phase}" if phase else number, Counter({kinds.ANNOTATION: 1})
-
-    def is_suspicious(self, data: bytes) -> bool:
-        """Whether bytes may hold something to redact; only scrubbing the texts in them decides."""
-        lower = data.lower()
-        for pattern in PATTERNS:
-            searched = lower if pattern.ignore_case else data
-            if any(mark in searched for mark in pattern.byte_marks) and pattern.core_pattern.search(data):
-                return True
-        if any(form in lower for form in self.present):
-            return True
-        text = data.decode("latin-1")
-        if any(encoded_texts(text)) or (any(mark in text for mark in _MARKS) and any(joined_texts(text))):
-            return True
-        if environment.count_assignments(text) >= environment.FEW:
-            return True
-        return self.identities.may_be_mentioned(data.decode(errors="replace"))
-
-    def mask_bytes(self, data: bytes) -> tuple[bytes, Counter[str]]:
-        """Scrub the texts in bytes of unknown format and pad them to their original length."""
-        counts: Counter[str] = Counter()
-
-        def mask_match(match: re.Match[bytes]) -> bytes:
-            new, replaced = self.text(match[0].decode(errors="surrogateescape"), by_line=True)
-            counts.update(replaced)
-            raw = new.encode(errors="surrogateescape")
-            size = len(match[0])
-            return match[0] if not replaced else raw.ljust(size) if len(raw) <= size else b" " * size
-
-        new = _RUN.sub(mask_match, data)
-        for form in self.present.values():
-            blank = b" " * len(form.data)
-            new, hits = re.subn(re.escape(form.data), blank, new, flags=re.IGNORECASE)
-            if hits:
-                counts[kinds.ENCODED.format(form.kind)] += hits
         return new, counts
 
     def _kept_signs(self, hidden: str) -> str:

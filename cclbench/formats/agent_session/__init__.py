@@ -26,6 +26,7 @@ _MOST_BYTES: Final = 1 << 30
 _MOST: Final = 1 << 40
 _INPUTS: Final = ("user_message", "tool_result")
 _OUTPUTS: Final = ("reasoning", "text", "tool_call")
+_KINDS: Final = (*_INPUTS, *_OUTPUTS)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LATEST_NS: Final = 1 << 62
@@ -92,20 +93,32 @@ class AgentSession(EvidenceReader):
             raise damaged_error(path, "has no round with times")
         return Evidence(agent_calls=pa.Table.from_pylist(rows, schema=AGENT_CALLS), left_out=dict(left_out))
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Times, tokens and names of models and tools; sessions are numbered."""
-        del annotations
         sessions: dict[str, int] = {}
         with open_output(path, target) as write:
             for _, entry in _rounds(path):
                 entry.session_id = str(sessions.setdefault(entry.session_id, len(sessions)))
                 redactor.count("session_id", Counter({METADATA: 1}))
-                for named, key in ((entry, "model"), *((tool, "tool_name") for tool in entry.tools)):
-                    text, counts = redactor.text(getattr(named, key) or "")
-                    redactor.count(key, counts)
-                    setattr(named, key, text or None if key == "model" else text)
+                _publish(entry, redactor)
                 write(msgspec.json.encode(entry) + b"\n")
         return True
+
+
+def _publish(entry: _Round, redactor: Redactor) -> None:
+    """Redact the names of a round; texts that are to be times and are none go."""
+    events = [(event, "event_type") for event in entry.timing_events if event.event_type not in _KINDS]
+    for named, key in ((entry, "model"), *events, *((tool, "tool_name") for tool in entry.tools)):
+        text, counts = redactor.text(getattr(named, key) or "", key)
+        redactor.count(key, counts)
+        setattr(named, key, text or None if key == "model" else text)
+    times: list[tuple[_Event | _Tool, str, str | None]]
+    times = [(event, "timestamp", "") for event in entry.timing_events]
+    times += [(tool, key, None) for tool in entry.tools for key in ("emitted_at", "result_at")]
+    for timed, key, nothing in times:
+        if (text := getattr(timed, key)) and _time(text) is None:
+            redactor.count(key, Counter({METADATA: 1}))
+            setattr(timed, key, nothing)
 
 
 def _rounds(path: Path) -> Iterator[tuple[int, _Round]]:

@@ -20,6 +20,8 @@ import msgspec
 import pyarrow as pa
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.files import open_output
+from cclbench.formats.rewriting import Redactor
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, exact_nanoseconds
 from cclbench.formats.trace import LATEST_NS
 from cclbench.record.facts import ProcessGroup
@@ -27,6 +29,7 @@ from cclbench.record.facts import ProcessGroup
 _AGAIN: Final = "write it again: torch_npu.profiler.analyse(FOLDER), or msprof-analyze cluster"
 _MOST_BYTES: Final = 1 << 30
 _TIME, _LINKS = "Communication Time Info", "Communication Bandwidth Info"
+_BEGIN, _ELAPSED, _SIZE = "Start Timestamp(us)", "Elapse Time(ms)", "Transit Size(MB)"
 _TOTAL: Final = "Total Op Info"
 _RANKS: Final = re.compile(r"\(\d{1,7}(?:, ?\d{1,7})*,?\)")
 _OPERATION: Final = re.compile(r"(?P<name>[^@]{1,300}?)(?:@(?P<group>.{1,64}))?")
@@ -56,19 +59,55 @@ class AscendCommunication(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """A timing for each operation and rank, and a counter for each link that moved bytes."""
-        # Not needed to recognise a file.
-        from cclbench.formats.texts import damaged_error, read_whole, reason_of
-
-        text = read_whole(path, _MOST_BYTES, hint=_AGAIN)
-        try:
-            decoder = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
-            operations = list(_operations(decoder.decode(text)))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise damaged_error(path, reason_of(error), hint=_AGAIN) from None
         found = _Operations(path)
-        for place, entry in operations:
+        for place, entry in _operations(_document(path)):
             found.add_operation(place, entry)
         return found.evidence()
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
+        """Times and bytes of operations, whose names, groups and links are redacted."""
+        new: dict[str, Any] = {}
+        for place, entry in _operations(_document(path)):
+            *above, last = (_published_key(key, redactor) for key in place or ("",))
+            within = new
+            for key in above:
+                within = within.setdefault(key, {})
+            within[last] = _published_entry(entry, redactor)
+        with open_output(path, target) as write:
+            write(msgspec.json.Encoder(decimal_format="number").encode(new))
+        return True
+
+
+def _document(path: Path) -> dict[str, Any]:
+    # Not needed to recognise a file.
+    from cclbench.formats.texts import damaged_error, read_whole, reason_of
+
+    text = read_whole(path, _MOST_BYTES, hint=_AGAIN)
+    try:
+        return msgspec.json.Decoder(dict[str, Any], float_hook=Decimal).decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise damaged_error(path, reason_of(error), hint=_AGAIN) from None
+
+
+def _published_key(key: str, redactor: Redactor) -> str:
+    """A key with its parts redacted one by one: an operation's name and its group."""
+    parts = []
+    for part in key.split("@", 1):
+        text, counts = redactor.text(part)
+        redactor.count("a key", counts)
+        parts.append(text)
+    return "@".join(parts)
+
+
+def _published_entry(entry: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    """What is read of an operation."""
+    times = {key: _number(entry, _TIME, key) for key in (_BEGIN, _ELAPSED)}
+    links = entry.get(_LINKS)
+    sizes = {
+        _published_key(link, redactor): {_SIZE: _number(entry, _LINKS, link, _SIZE)}
+        for link in (links if isinstance(links, dict) else ())
+    }
+    return {_TIME: times, _LINKS: sizes}
 
 
 def _operations(value: dict[str, Any], place: Place = ()) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -100,7 +139,7 @@ class _Operations:
         from cclbench.ground.schema import group_id
 
         ranks, name, group, rank = _parse_place(place)
-        begin, elapsed = (_number(entry, _TIME, key) for key in ("Start Timestamp(us)", "Elapse Time(ms)"))
+        begin, elapsed = (_number(entry, _TIME, key) for key in (_BEGIN, _ELAPSED))
         duration = None if elapsed is None else exact_nanoseconds(elapsed, per_unit=10**6)
         if elapsed is None or duration is None:
             self.left_out["without a time"] += 1
@@ -128,7 +167,7 @@ class _Operations:
         )
         links = entry.get(_LINKS)
         for link in links if isinstance(links, dict) else ():
-            self._add_link(str(link), _number(entry, _LINKS, link, "Transit Size(MB)"), rank, start, duration)
+            self._add_link(str(link), _number(entry, _LINKS, link, _SIZE), rank, start, duration)
 
     def _add_link(
         self, link: str, megabytes: Decimal | None, rank: int | None, start: int | None, duration: int

@@ -25,7 +25,6 @@ class AscendTrace(Reader):
     versions = "CANN 7 to 8"
     tested = "documentation: torch_npu and msprof"
     after_other_text = True
-    named_by_people = ("user_annotation",)
 
     def sniff(self, head: bytes) -> float:
         """Sure of the NPU's process, likely with text times of PyTorch's rows: the process may come later."""

@@ -68,10 +68,10 @@ class Chakra(EvidenceReader):
         """Sure of the first message's version or attribute, or of the outermost key."""
         return 0.9 if _PROTOBUF.match(head) or _JSON.match(head) else 0.0
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """JSON is rewritten as any; `InputError` for protobuf."""
         if path.suffix == ".json":
-            return super().rewrite(path, target, redactor, annotations=annotations)
+            return super().rewrite(path, target, redactor)
         raise InputError(
             "texts of Chakra's protobuf cannot be redacted", where=str(path), hint="contribute the trace"
         )

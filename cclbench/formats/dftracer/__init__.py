@@ -36,18 +36,21 @@ _READS: Final = re.compile(r"_*(?:p?readv?2?(?:64)?|fread(?:_unlocked)?|fgets|ge
 _WRITES: Final = re.compile(r"_*(?:p?writev?2?(?:64)?|fwrite(?:_unlocked)?|fputs)")
 _OF_ITEMS: Final = ("fread", "fwrite", "fread_unlocked", "fwrite_unlocked")
 """Calls that return a number of items of `size` bytes."""
-_PUBLISHED: Final = ("ret", "count", "size", "num_events", "value")
+_PUBLISHED: Final = ("ret", "count", "size", "num_events")
+_NAMED: Final = (*LAYERS, _ITSELF, "FH", "PR", "end")
+"""Names and layers of rows by which others are read."""
 _ROW: Final = re.compile(rb'\s*\[\s*\{"id":"?\d+"?,"name":"[^"]*","cat":"[^"]*","pid":')
 
 
-class _Row(msgspec.Struct):
+class _Row(msgspec.Struct, kw_only=True):
+    id: int = 0
     name: str
     cat: str
-    ph: str
     pid: int
     tid: int = 0
     ts: int = 0
     dur: int = 0
+    ph: str
     args: dict[str, Any] = {}
 
 
@@ -103,9 +106,8 @@ class DfTracer(EvidenceReader):
             left_out={"rows that the file counts and does not have": lost} if lost > 0 else {},
         )
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Calls without the paths of their files; of other rows the rank and the count of rows."""
-        del annotations
         with open_output(path, target) as write:
             write(b"[\n")
             for _, row in _rows(path):
@@ -115,7 +117,7 @@ class DfTracer(EvidenceReader):
 
 
 def _published(row: _Row, redactor: Redactor) -> _Row:
-    """What is published of a row: names of an application's layers redacted, and no other text."""
+    """What is published of a row: its name and layer, redacted unless rows are read by them, and numbers."""
     texts = {key: text for key, text in row.args.items() if isinstance(text, str) and _count(text) is None}
     is_rank = row.ph == "M" and row.name == "PR"
     for key, text in texts.items():
@@ -123,12 +125,15 @@ def _published(row: _Row, redactor: Redactor) -> _Row:
         if not is_rank:
             _, counts = redactor.field(HOST, text) if kind == HOST else redactor.text(text)
             redactor.count(key, counts or Counter({kind: 1}))
-    row.args = {key: value for key, value in row.args.items() if key in _PUBLISHED and key not in texts}
-    if is_rank:
-        row.args |= {"name": "rank"} if texts.get("name") == "rank" else {}
-    elif row.ph == "X" and row.cat not in (*LAYERS, _ITSELF):
-        for key in ("name", "cat"):
-            text, counts = redactor.text(getattr(row, key))
+    told = {key: row.args.get(key) for key in (*_PUBLISHED, *(("value",) if is_rank else ()))}
+    numbers = {key: value if isinstance(value, int) else _count(value) for key, value in told.items()}
+    row.args = {key: number for key, number in numbers.items() if number is not None}
+    if is_rank and texts.get("name") == "rank":
+        row.args["name"] = "rank"
+    for key in ("name", "cat", "ph"):
+        text = getattr(row, key)
+        if text not in _NAMED and not (key == "name" and _kind(row) in ("read", "write")):
+            text, counts = redactor.text(text, key)
             redactor.count(key, counts)
             setattr(row, key, text)
     return row

@@ -46,9 +46,9 @@ class EbpfSession(EvidenceReader):
         """Sure of a database whose beginning names the tool's tables."""
         return 0.95 if head.startswith(MAGIC) and all(mark in head for mark in _MARKS) else 0.0
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """`InputError`: names of processes, containers and pods are not published."""
-        del target, redactor, annotations
+        del target, redactor
         raise InputError("texts of an eBPF session cannot be redacted", where=str(path))
 
     def read(self, path: Path) -> Evidence:

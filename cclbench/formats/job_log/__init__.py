@@ -43,18 +43,17 @@ class JobLog(EvidenceReader):
         text = strip_decoration(head).replace(b"\r", b"\n")
         return _SURE if any(f.mark in text and f.search_line(text) for f in FAMILIES) else 0.0
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Lines about steps and settings, without other words; all other lines are left empty."""
         from cclbench.formats.job_log.publishing import published_line
         from cclbench.formats.job_log.reading import MOST_BYTES
 
-        del annotations
         with open_output(path, target) as write:
             for block in line_blocks(path, MOST_BYTES):
                 kept = []
                 for line in block.split(b"\n"):
                     published = line if redactor.learns else published_line(line)
-                    text, counts = redactor.text((published or b"").decode(errors="replace"))
+                    text, counts = redactor.listed_text((published or b"").decode(errors="replace"))
                     if published is None and line.strip():
                         counts = Counter({CAPTURED: 1})
                     redactor.count("lines", counts)

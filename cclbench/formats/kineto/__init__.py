@@ -78,7 +78,6 @@ class Kineto(Reader):
     )
     after_other_text = True
     published_keys = _METADATA
-    named_by_people = ("user_annotation", "gpu_user_annotation")
     withheld: Mapping[str, str] = {"all keys of the outermost object but the profiler's own": METADATA}
 
     def sniff(self, head: bytes) -> float:

@@ -142,9 +142,8 @@ class MemorySnapshot(EvidenceReader):
         segments = b"total_size" in head and b"segment_type" in head
         return 0.9 if segments or (b"segments" in head and b"device_traces" in head) else 0.0
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Rewrite it as plain data, with shortened paths in stacks."""
-        del annotations
         rewrite_pickle(
             path, target, redactor, unfolded=_MOST_UNFOLDED, shortened={"filename": published_file}
         )

@@ -63,13 +63,11 @@ class Nsys(Reader):
             message = "is a report that only Nsight Systems can read"
             raise UnreadFormatError(message, where=str(path), hint=hint)
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Copy the database and rewrite every table."""
         from cclbench.formats.nsys.rewriting import DatabaseRewriter
 
-        database = DatabaseRewriter(
-            require_uncompressed(path), redactor, annotations=annotations, withheld=self.withheld
-        )
+        database = DatabaseRewriter(require_uncompressed(path), redactor, withheld=self.withheld)
         if target is None:
             database.rewrite_into(None)
         else:

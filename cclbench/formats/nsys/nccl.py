@@ -100,7 +100,7 @@ def add_nccl_payloads(reader: TableReader, stated: StatedPayloads) -> tuple[Comm
 
 def _nccl_calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communicator, ...]]:
     """NCCL's ranges by thread, in order, and the communicators that they state."""
-    database, layout = reader.database, _payload_layout(reader.database)
+    database, layout = reader.database, payload_layout(reader.database)
     blob = "NULL"
     if layout and database.has_columns(NVTX, "binaryData"):
         blob = f"hex(substr(binaryData, 1, {_LONGEST_BLOB}))"
@@ -255,7 +255,7 @@ def _kernel_launches(read: Sequence[tuple[Int64, Int64]]) -> dict[int, Int64]:
     return {int(thread): np.sort(start[track == thread]) for thread in np.unique(track)}
 
 
-def _payload_layout(database: Database) -> _Layout:
+def payload_layout(database: Database) -> _Layout:
     """Offsets of the fields; contradictory schemas are left out."""
     table = next(
         (t for t in _SCHEMAS if database.has_columns(t, "domainId", "schemaId", "name", "type", "offset")),
@@ -276,6 +276,23 @@ def _payload_layout(database: Database) -> _Layout:
         if layout[domain, schema].setdefault(name, place) != place or not is_integer:
             contradicted.add((domain, schema))
     return {key: fields for key, fields in layout.items() if key not in contradicted}
+
+
+def published_payload(blob: bytes, layout: _Layout) -> bytes:
+    """A range's binary data with zeros for all that is not read; empty unless its schema is in `layout`."""
+    if len(blob) < _HEADER.size:
+        return b""
+    _, schema, size, offset = _HEADER.unpack_from(blob)
+    places = {place for (_, key), fields in layout.items() if key == schema for place in fields.values()}
+    if not places or offset < _HEADER.size or offset + size > len(blob):
+        return b""
+    published = bytearray(len(blob))
+    published[8 : _HEADER.size] = blob[8 : _HEADER.size]
+    for at, form in places:
+        begin, end = offset + at, offset + at + struct.calcsize(form)
+        if at >= 0 and end <= offset + size:
+            published[begin:end] = blob[begin:end]
+    return bytes(published)
 
 
 def _decode_payload(payload: str, domain: int, layout: _Layout) -> dict[str, int]:

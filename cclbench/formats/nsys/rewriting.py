@@ -18,10 +18,11 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from cclbench.formats.files import copy_file, display_path
-from cclbench.formats.nsys.capture import DIAGNOSTICS, LOST, NVTX, RANGES
+from cclbench.formats.nsys.capture import DIAGNOSTICS, LOST
 from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
 from cclbench.formats.nsys.facts import RANK_VARIABLES
-from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, Redactor
+from cclbench.formats.nsys.nccl import payload_layout, published_payload
+from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, UNREAD, Redactor
 from cclbench.ground.errors import InputError
 from cclbench.ground.units import MIB
 
@@ -29,6 +30,7 @@ _REFUSED: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlit
 _PAIRS: Final = ("name", "value")
 """Columns of a table of named values: META_DATA_CAPTURE, TARGET_INFO_SYSTEM_ENV, ..."""
 _NOTHING: Final[Mapping[str, str]] = {}
+_TYPE: Final = re.compile(r"INTEGER|INT|TEXT|REAL|BLOB|FLOAT|DOUBLE|BOOLEAN|VARCHAR")
 _LONGEST: Final = 64 * MIB
 _LONGEST_WARNING: Final = 300
 _REFERENCE: Final = re.compile(r"(?i).*(?:name|text|content|filename|symbol|module|label|string)(?:id)?")
@@ -58,16 +60,22 @@ _OPERATOR: Final = (
 class DatabaseRewriter:
     """Rewrites an export into a copy, or only counts the replacements."""
 
-    def __init__(
-        self, path: Path, redactor: Redactor, *, annotations: bool, withheld: Mapping[str, str] = _NOTHING
-    ) -> None:
-        self._path, self._redactor, self._annotations = path, redactor, annotations
-        self._withheld = withheld
+    def __init__(self, path: Path, redactor: Redactor, *, withheld: Mapping[str, str] = _NOTHING) -> None:
+        self._path, self._redactor, self._withheld = path, redactor, withheld
 
     def rewrite_into(self, scratch: Path | None) -> None:
         """Write a database of the changed rows to `scratch`; without it, count what would change."""
         with Database(self._path) as known:  # rejects a file that is cut, damaged or still being written
-            self._tables = known.tables
+            self._layout = payload_layout(known)
+            self._tables = {
+                table: [name for name in columns if self._is_published(name)]
+                for table, columns in known.tables.items()
+                if self._is_published(table)
+            }
+            for table, columns in known.tables.items():
+                left_out = len(columns) - len(self._tables.get(table, ()))
+                if left_out:
+                    self._redactor.count(self._redactor.text(table)[0], {UNREAD: left_out})
         if scratch is None:
             self._change_rows(self._path, None)
             return
@@ -76,6 +84,9 @@ class DatabaseRewriter:
             copy_file(self._path, working)
             self._change_rows(working, Path(folder, "anew.sqlite"))
             Path(folder, "anew.sqlite").replace(scratch)
+
+    def _is_published(self, name: str) -> bool:
+        return self._redactor.learns or self._redactor.publishes(name)
 
     def _change_rows(self, path: Path, anew: Path | None) -> None:
         """Change all rows at `path` and write them to `anew`; without it, count what would change."""
@@ -86,7 +97,24 @@ class DatabaseRewriter:
                 self._rewrite_table(database, table, columns, writable=anew is not None)
             if anew is not None:
                 database.commit()
-                database.execute("VACUUM main INTO ?", [anew.absolute().as_uri()])
+                self._write_tables(database, anew)
+
+    def _write_tables(self, database: sqlite3.Connection, anew: Path) -> None:
+        """Write the rows into tables that have only names and types of their columns, and the key."""
+        database.execute("ATTACH ? AS anew", [anew.absolute().as_uri()])
+        for table in self._tables:
+            described = database.execute(f"PRAGMA table_info({_quote_identifier(table)})").fetchall()
+            own = [row for row in described if row[1].decode() in self._tables[table]]
+            keys = [_quote_identifier(row[1].decode()) for row in own if row[5]]
+            types = {row[1].decode(): _TYPE.match(row[2].decode(errors="replace").upper()) for row in own}
+            columns = [f"{_quote_identifier(name)} {kind[0] if kind else ''}" for name, kind in types.items()]
+            if len(keys) == 1 and f"{keys[0]} INTEGER" in columns:
+                columns[columns.index(f"{keys[0]} INTEGER")] += " PRIMARY KEY"
+            names = ", ".join(map(_quote_identifier, types))
+            name = _quote_identifier(table)
+            database.execute(f"CREATE TABLE anew.{name} ({', '.join(columns)})")
+            database.execute(f"INSERT INTO anew.{name} SELECT {names} FROM main.{name}")  # noqa: S608 - quoted
+        database.commit()
 
     @contextmanager
     def _open_database(self, path: Path, *, writable: bool) -> Iterator[sqlite3.Connection]:
@@ -98,7 +126,6 @@ class DatabaseRewriter:
                     database.execute(f"PRAGMA {setting}")
                 if writable:
                     database.execute("PRAGMA journal_mode=MEMORY")
-                    database.execute("PRAGMA secure_delete=ON")
                 else:
                     database.set_authorizer(_authorize_action)
                 database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
@@ -114,7 +141,7 @@ class DatabaseRewriter:
         for kind, name, sql in database.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master"):
             text = sql.decode(errors="replace")
             virtual = text.upper().split()[:2] == ["CREATE", "VIRTUAL"]
-            if kind not in (b"table", b"index") or virtual or self._redactor.text(text)[1]:
+            if kind not in (b"table", b"index") or virtual:
                 message = f"its schema has more than an export's ({name.decode(errors='replace')[:60]!r})"
                 raise InputError(message, where=display_path(self._path), hint=EXPORT_AGAIN)
 
@@ -127,16 +154,14 @@ class DatabaseRewriter:
             if holds is None:
                 used += (f"SELECT {name} FROM {_quote_identifier(table)}" for name in references)  # noqa: S608 - quoted
                 continue
-            stay = (
-                _READ_PAIRS if {*_PAIRS} <= columns.keys() else _READ_EVENTS if "severity" in columns else "0"
-            )
+            stay = _READ_PAIRS if {*_PAIRS} <= {*columns} else _READ_EVENTS if "severity" in columns else "0"
             where = f"FROM {_quote_identifier(table)} WHERE NOT coalesce({stay}, 0)"
             (count,) = database.execute(f"SELECT count(*) {where}").fetchone()
             self._redactor.count(table, {holds: count})
             unused += (f"SELECT {name} {where}" for name in references)
             gone.append(f"DELETE {where}")
         if writable:
-            if unused and self._tables.get("StringIds", {}).keys() >= {"id", "value"}:
+            if unused and {*self._tables.get("StringIds", ())} >= {"id", "value"}:
                 ids = " UNION ".join(unused) + "".join(f" EXCEPT {selection}" for selection in used)
                 database.execute(f"UPDATE StringIds SET value = '' WHERE id IN ({ids})")  # noqa: S608 - quoted
             for deletion in gone:
@@ -172,14 +197,14 @@ class DatabaseRewriter:
             f"SELECT {_quote_identifier(column)}, {name_sql}, count(*) FROM {_quote_identifier(table)}"  # noqa: S608 - quoted names
             f" WHERE typeof({_quote_identifier(column)}) = '{kind}' GROUP BY 1, 2"
         )
-        ranges = self._annotation_texts(database, table, column)
         for old, name, times in database.execute(distinct):
             field = name.decode(errors="replace") if isinstance(name, bytes) else ""
             if kind == "blob":
-                new, counts = self._redactor.mask_bytes(old)
+                new = old if self._redactor.learns else published_payload(old, self._layout)
+                counts = Counter({UNREAD: 1})
             else:
                 text = old.decode(errors="surrogateescape")
-                changed, counts = self._rewrite_text(text, field or column, table, annotation=old in ranges)
+                changed, counts = self._rewrite_text(text, field or column, table)
                 new = changed.encode(errors="surrogateescape")
             if new != old:
                 self._redactor.count(
@@ -187,9 +212,7 @@ class DatabaseRewriter:
                 )
                 yield old, new, name
 
-    def _rewrite_text(
-        self, text: str, field: str, table: str, *, annotation: bool
-    ) -> tuple[str, Counter[str]]:
+    def _rewrite_text(self, text: str, field: str, table: str) -> tuple[str, Counter[str]]:
         if table == DIAGNOSTICS:
             warning = LOST.search(text[:_LONGEST_WARNING])
             new = warning[0] if warning else ""
@@ -201,28 +224,7 @@ class DatabaseRewriter:
             )
         if kind is not None:
             return self._redactor.field(kind, text)
-        return self._redactor.redact_annotation(text) if annotation else self._redactor.text(text, field)
-
-    def _annotation_texts(self, database: sqlite3.Connection, table: str, column: str) -> frozenset[bytes]:
-        """Texts of NVTX ranges chosen by users, if annotations are to be numbered."""
-        if not self._annotations or (table, column) not in ((NVTX, "text"), ("StringIds", "value")):
-            return frozenset()
-        if not {"eventType", "text", "textId"} <= self._tables.get(NVTX, {}).keys():
-            return frozenset()
-        where = f"FROM {NVTX} WHERE eventType IN {RANGES}"
-        if column == "text":
-            sql = f"SELECT DISTINCT text {where} AND text IS NOT NULL AND NOT ({_OPERATOR})"
-        else:
-            # A registered name that other tables use, too, is not an annotation.
-            other_uses = [
-                f" EXCEPT SELECT {_quote_identifier(name)} FROM {_quote_identifier(other)}"  # noqa: S608 - quoted names
-                for other, names in self._tables.items()
-                if other not in (NVTX, "StringIds")
-                for name in names
-                if name.lower().endswith(("nameid", "name", "contentid"))
-            ]
-            sql = f"SELECT value FROM StringIds WHERE id IN (SELECT textId {where}{''.join(other_uses)})"  # noqa: S608
-        return frozenset(text for (text,) in database.execute(sql) if isinstance(text, bytes))
+        return self._redactor.text(text, field)
 
 
 def _apply_changes(

@@ -79,9 +79,9 @@ class NsysTables(Reader):
         tables = sorted(path.parent.glob(f"*{path.suffix}"))
         return tuple(table for table in tables if table.is_file() and table.name != path.name)
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """`InputError`: a data point would contain one table of several."""
-        del target, redactor, annotations
+        del target, redactor
         raise InputError(
             "one table of an export cannot be redacted",
             where=str(path),

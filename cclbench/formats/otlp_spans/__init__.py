@@ -102,10 +102,10 @@ class OtlpSpans(EvidenceReader):
         begins = head[:1] == b"{" and b'"resourceSpans"' in head[:200]
         return (0.9 if b"gen_ai.latency." in head else 0.5) if begins else 0.0
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Requests alone, with the numbers that are read: no resource, event, name, text or id."""
         if redactor.learns:
-            return super().rewrite(path, target, redactor, annotations=annotations)
+            return super().rewrite(path, target, redactor)
         encoder, numbers = msgspec.json.Encoder(), dict[tuple[str, str], int]()
         with open_output(path, target) as write:
             for _, line in _decoded_lines(path):

@@ -101,9 +101,8 @@ class Prometheus(EvidenceReader):
             server_metrics=pa.Table.from_arrays(arrays, schema=SERVER_METRICS), left_out=dict(left_out)
         )
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Samples that are read, with the labels of `LABELS`; all other lines are left empty."""
-        del annotations
         series = _SeriesNames(path)
         with open_output(path, target) as write:
             for number, line in _text_lines(path):
@@ -111,7 +110,7 @@ class Prometheus(EvidenceReader):
                 published = line if redactor.learns or _MARK.fullmatch(line) else ""
                 if sample is not None and not redactor.learns:
                     published = _published_line(line, sample, series.name_of(sample, number))
-                text, counts = redactor.text(published)
+                text, counts = redactor.listed_text(published)
                 if not published and line:
                     counts = Counter({SYSTEM: 1})
                 redactor.count("lines", counts)

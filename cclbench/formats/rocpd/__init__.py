@@ -26,9 +26,9 @@ class Rocpd(Reader):
         """Sure of a database whose beginning names the schema's tables."""
         return 0.95 if head.startswith(MAGIC) and b"rocpd_" in head else 0.0
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """`InputError`: the texts of these databases are not published."""
-        del target, redactor, annotations
+        del target, redactor
         raise InputError(
             "texts of rocpd databases cannot be redacted",
             where=str(path),

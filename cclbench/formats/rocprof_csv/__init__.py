@@ -49,9 +49,9 @@ class RocprofCsv(Reader):
         is_kernels = "Kind" in names[:2] and names.count("Counter_Name") == 0 and set(names) >= _KERNELS
         return 0.95 if is_kernels or set(names) >= _ROCPROF else 0.0
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """`InputError`: one process lies in several files, of which a data point would contain one."""
-        del target, redactor, annotations
+        del target, redactor
         raise InputError(
             "tables of rocprof cannot be redacted",
             where=str(path),

@@ -50,9 +50,8 @@ class TensorBoardEvents(EvidenceReader):
                     raise damaged_error(path, "has too many scalars or tags")
         return scalars.evidence(path, long=records.long, incomplete=records.incomplete)
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Scalars of steps; a tag that is no trainer's is numbered, and its values are left out."""
-        del annotations
         numbers: dict[str, int] = {}
         if host := _HOST.search(path.name):
             redactor.field(HOST, host[1])

@@ -55,9 +55,9 @@ class Timeline(Reader):
         """Whether the `timeline.yaml` next to it names the file."""
         return is_mapped(path)
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """`InputError`: a data point cannot contain the mapping, without which a table cannot be read."""
-        del target, redactor, annotations
+        del target, redactor
         raise InputError(f"needs the {FILE} next to it, which a data point cannot contain", where=str(path))
 
     def parts(self, path: Path) -> list[Part]:

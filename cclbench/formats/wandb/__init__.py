@@ -64,9 +64,8 @@ class WandbReader(EvidenceReader):
                     raise damaged_error(path, "has too many numbers or keys")
         return scalars.evidence(path, long=records.long, incomplete=records.incomplete)
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Numbers of steps; a key that is no trainer's is numbered, and its values are left out."""
-        del annotations
         numbers: dict[str, int] = {}
         is_summary = _is_summary(path)
         with open_output(path, target) as write:

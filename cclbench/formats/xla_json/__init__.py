@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.formats import READERS, Part, Reader, Trace
-from cclbench.formats.json_text import rewrite_json
-from cclbench.formats.rewriting import Redactor
 from cclbench.ground.errors import InputError
 
 MOST_EVENTS: Final = 1_000_000
@@ -38,18 +36,6 @@ class XlaJson(Reader):
     def sniff(self, head: bytes) -> float:
         """Sure of Chrome JSON whose processes have names of planes."""
         return 0.95 if b'"traceEvents"' in head and _PLANES.search(head) else 0.0
-
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
-        """Rewrite as JSON, with ranges of the host plane that users named."""
-        # Here and below: imports that are not needed to recognise a file.
-        from cclbench.formats.xplane.chrome import chrome
-        from cclbench.formats.xplane.proto import HOST
-        from cclbench.formats.xplane.rewriting import ranges_of_people
-
-        plane = chrome(path).planes.get(HOST) if annotations else None
-        texts = ranges_of_people(plane, redactor) if plane is not None else []
-        renamed = {text: new for text in texts if (new := redactor.redact_annotation(text)[0]) != text}
-        return rewrite_json(path, target, redactor, named=renamed)
 
     def parts(self, path: Path) -> list[Part]:
         """One part for each device, named by its plane; CPU devices if there is no accelerator."""

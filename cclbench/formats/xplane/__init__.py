@@ -56,13 +56,11 @@ class Xplane(Reader):
             hint = "capture it again, or rename it if it is not a profile"
             raise InputError("does not begin with a plane: damaged", where=str(path), hint=hint)
 
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Rewrite texts in the nested messages, and the lengths around them."""
         from cclbench.formats.xplane.rewriting import ProtobufRewriter
 
-        profile = ProtobufRewriter(
-            require_uncompressed(path), redactor, annotations=annotations, withheld=self.withheld
-        )
+        profile = ProtobufRewriter(require_uncompressed(path), redactor, withheld=self.withheld)
         with open_output(path, target) as write:
             profile.rewrite_profile(write)
         return True

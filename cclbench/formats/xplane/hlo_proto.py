@@ -79,8 +79,12 @@ _MESSAGES: Final = {
     "HeapTrace": "events=1:HeapEvent*",
     "Buffers": "buffers=1:Buffer* allocations=3:Allocation* heap_traces=4:HeapTrace*",
     "Assigned": "hlo_module=1:Named buffers=3:Buffers",
+    "ReadModule": "name=1:string computations=3:Computation* entry=6:int64 schedule=7:Schedule"
+    " assignment=15:Assignment stack=17:Frames",
+    "Program": "hlo_module=1:ReadModule buffers=3:Buffers",
 }
-"""See `protobuf_schema.described_class`; `Hlo`, `Placed` and `Assigned` are views of an HloProto."""
+"""See `protobuf_schema.described_class`; `Hlo`, `Placed` and `Assigned` are views of an HloProto, `Program`
+is all that they read."""
 
 _NUMBERS: Final = ("pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64")
 _TYPES: Final = {
@@ -226,7 +230,7 @@ class HloProgram:
         from google.protobuf.message import DecodeError
 
         try:
-            return _message_class(view).FromString(self._content)
+            return message_class(view).FromString(self._content)
         except DecodeError:
             raise InputError("an HLO module is damaged", where=self._where, hint=proto.AGAIN) from None
 
@@ -375,5 +379,6 @@ def _array_bytes(shapes: Iterable[Any | None]) -> int | None:
 
 
 @cache
-def _message_class(view: str) -> Any:
+def message_class(view: str) -> Any:
+    """The class of a message of `_MESSAGES`."""
     return described_class("hlo", _MESSAGES, view)

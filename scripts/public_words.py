@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collect the words of public names that data points may carry, for `cclbench/contribute/redaction`.
+
+`public_words.py --python /path/to/site-packages --traces FOLDER...` prints words.txt: the parts of words
+
+- of the names that cclbench itself knows: keys, columns, rules and operators in the literals of its readers,
+  classification and cost models,
+- of the operators that PyTorch registers (`--python` has a torch),
+- of kernels and CUDA calls in public traces, if their names are in a namespace of a public library,
+- `MORE`, which none of these has.
+
+A word is a run of letters and digits, its parts begin with capitals: `TensorList` has `tensor` and `list`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gzip
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from cclbench.formats.xplane.proto import event_metadata, find_planes, parse_plane, stat_names
+
+LISTING: Final = """
+import torch
+types = "TensorList ScalarList GenericList Object String all_to_allv"
+print(*torch._C._jit_get_all_schemas(), types, *dir(torch.optim), *dir(torch.nn), sep="\\n")
+"""
+ROOT: Final = Path(__file__).resolve().parents[1]
+KNOWN: Final = (
+    *("classify", "operators", "normalize", "formats", "capture", "torch", "jax", "ground/schema.py"),
+    *("ground/evidence_schema.py", "machine.py", "contribute/redaction/kinds.py"),
+)
+"""Parts of cclbench whose literals are names that it reads."""
+MORE: Final = """
+1c11 a10g a16w16 a2a a4w4 a8w8 abd ac2g access account acl aclnn aclop aclrt adapt address agg aic
+aicore aiv amd aot assigned awaitable bitmatrix bk0mk1 bk0nk1 bucket bytecode c10 c10d c2c c2r call
+canonicalization cbid chdir chmod chown cid cl claude close closedir cloud cnhw cnt cnt8 combined
+command compacted concluded congruous could creat created cshuffle d2d d2h d884 descriptor device
+discovered dispatcher drop dropout dsa dup dup2 dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz ediv
+efficientzerotensor email enqueued environment ev fclose fcntl fdatasync fdopen fdopendir fetch fflush
+find float8e4m3 float8e5m2 folder fop fopen fops found fractal fragment freopen fseek fseeko fstat
+fstatat fsync ftell ftruncate fxstat fxstatat gaudi geforce gen ggml ghz gib git gkgs gpt gridwise h2d
+hccs headers hierarchy highres home host hwid hxw i16832 i8816 ibext id idx im2d im3d inferentia
+initialized instinct ipc iter iters job kargs key khz kib kjt library lifecycle line linear link list
+ll128 ll4mi loaded lookup lseek lstat lxstat lxstat64 m00 m01 mac map mask mhz mib mkdir mkdirat mkfifo
+mknod mkstemp mmap module msync multi multiplicand multiprocessor munmap nchw nd next ngpus nhwckrsc nnt
+noop not npu npus nthread number nvidia occupancy ogs open openat opendir out p2p p50 p90 p95 p99
+password per phone pipe pitch pjrt plugin ppo predicated pregraph private problem process processing
+prologue python quadro queued r2c radeon raked rblock readdir readlink redacted region registers regular
+relu6 rematerialization remove rename rewind rewinddir rmdir rmsnorm routing rows saves secret seekdir
+sensitive sequence setvbuf sgl sharp silu single sio splits sqe ssh stable stack stat stateless statvfs
+stdin stem successfully swiglu symlink synchronization t1r1s1 tail telldir templated tesla tfloat ticks
+tilesize tmpfile token tpu trainium trait traits triton truncate umask unalign undefined unknown unlink
+unlinkat user utime validation vmid wait warmup warpgroupsize warpsize web wise wrapper x6 xblock xdl
+xdlops xstat yblock zblock
+"""
+_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_MANGLED: Final = re.compile(r"\d+[A-Za-z]{3,}|.*(?:EEE|[IE]Li|NS_|NS\d|ELb)")
+HEAD: Final = """\
+# Parts of the words that `public_names` publishes, in lower case; made by scripts/public_words.py from the
+# literals of cclbench's readers and rules, PyTorch's operators, and kernels of public libraries in traces.
+"""
+WORD: Final = re.compile(r"[A-Za-z0-9]+")
+_LONGEST: Final = 14
+_KERNEL: Final = re.compile(
+    rb'"cat"\s*:\s*"(?:kernel|Kernel|gpu_memcpy|gpu_memset|cuda_runtime|cuda_driver|cpu_op)"[^{}]*?'
+    rb'"name"\s*:\s*("(?:[^"\\]|\\.)*")'
+)
+_PUBLIC: Final = re.compile(
+    r"at::|aten::|c10|nccl|rccl|cutlass|cublas|cudnn|cub::|thrust::|triton_(?:red|poi|per|tem|mm|bmm|for|mix)_"
+    r"|ampere_|volta_|hopper|blackwell|turing_|maxwell_|sm\d\d_|nvjet|flash::|flash_fwd|flash_bwd|fmha|vllm::"
+    r"|Cijk_|ck::|ck_tile|miopen|hip|cuda|cu[A-Z]|Mem(?:cpy|set)|xla|gemm|deep_ep|flashinfer|transformer_engine"
+    r"|marlin|autograd::|torch::|profiler::|Backward\d|apex|rocblas|hipblas"
+)
+
+
+def literals(path: Path) -> Iterator[str]:
+    """Texts of a module except documentation and messages, and its fields' names."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    left_out = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise | ast.JoinedStr):
+            left_out |= {id(part) for part in ast.walk(node)}
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            left_out.add(id(node.value))
+        if isinstance(node, ast.Call) and re.search(r"[Ee]rror|append", ast.unparse(node.func)):
+            left_out |= {id(part) for part in ast.walk(node)}
+        if isinstance(node, ast.ClassDef):
+            for part in node.body:
+                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                    yield part.target.id
+    for node in ast.walk(tree):
+        if id(node) in left_out or not isinstance(node, ast.Constant):
+            continue
+        text = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
+        if isinstance(text, str) and not _is_prose(text):
+            yield re.sub(r"\\[a-zA-Z]", " ", text)
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a text is a sentence, such as a hint, and no name, pattern or list of them."""
+    plain = re.fullmatch(r"[A-Za-z0-9 ,;:.'`()/%=-]+", text) is not None
+    return plain and len(text.split()) > 3 and bool(re.search(r"[;:,]|\.$|\b(?:the|of|a|is|and|to)\b", text))
+
+
+def kernel_names(path: Path) -> Iterator[str]:
+    """Names of kernels, copies, operators and CUDA calls in a trace."""
+    if path.suffix == ".sqlite":
+        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True) as base:
+            base.text_factory = lambda raw: raw.decode(errors="replace")
+            for table, sql in base.execute(
+                "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+            ).fetchall():
+                if re.match(
+                    r"CUPTI|NVTX|StringIds|ENUM|TARGET_INFO|META_DATA|GPU_|NET_|NIC_|COMPOSITE|OSRT|THREAD",
+                    table,
+                ):
+                    yield f"cuda {table} " + re.sub(r"--[^\n]*", "", sql)
+            for (name,) in base.execute("SELECT value FROM StringIds"):
+                yield name
+        return
+    if path.name.endswith(".xplane.pb"):
+        for plane in find_planes(path).planes:
+            message = parse_plane(path, plane)
+            yield from (
+                f"xla {name}"
+                for name in stat_names(message).values()
+                if not re.search(r"[/$<]|jit|\.py", name)
+            )
+            for metadata in event_metadata(message).values():
+                if not re.search(r"[/$<]|jit|\.py", metadata.name.partition(" = ")[0]):
+                    yield f"xla {metadata.name}"
+            yield from (
+                f"xla {stat.str_value}"
+                for stat in message.stats
+                if stat_names(message).get(stat.metadata_id) in ("device_type_string", "device_vendor")
+            )
+            content = path.read_bytes()
+            yield from (
+                f"xla {(key or value).decode()}"
+                for key, value in set(re.findall(rb'"(\w+)":|"([A-Z_]{3,})"', content))
+            )
+        return
+    content = path.read_bytes()
+    content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    for raw in set(_KERNEL.findall(content)):
+        yield str(json.loads(raw, strict=False))
+
+
+def words_of(texts: Iterable[str]) -> set[str]:
+    """Words of letters, with digits, that are no numbers and not longer than a name's part."""
+    words = (word for text in texts for word in WORD.findall(text))
+    return {word for word in words if len(word) <= 40 and not word.isdigit() and word[:2] != "0x"}
+
+
+def main() -> None:
+    """Print the words."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--python", type=Path, required=True, help="site-packages with torch and jax")
+    parser.add_argument("--traces", type=Path, nargs="*", default=[], help="public traces")
+    asked = parser.parse_args()
+    files = [file for part in KNOWN for file in _modules(ROOT / "cclbench" / part)]
+    words = words_of(text for file in files for text in literals(file))
+    listed = yaml.safe_load((ROOT / "tests" / "classify" / "kernel_names.yaml").read_text(encoding="utf-8"))
+    words |= words_of(
+        name
+        for kinds in listed.values()
+        for names in kinds.values()
+        for all_ in names.values()
+        for name in all_
+    )
+    for machine in (ROOT / "cclbench" / "hardware" / "data").glob("*.yaml"):
+        described = yaml.safe_load(machine.read_text(encoding="utf-8"))
+        words |= words_of([described["id"], *map(str, described.get("names", []))])
+    interpreter = asked.python.parents[2] / "bin" / "python"
+    listed = subprocess.run([interpreter, "-c", LISTING], capture_output=True, text=True, check=True).stdout
+    words |= words_of(listed.splitlines())
+    words |= {f"{_camel_case(name)}Backward" for name in re.findall(r"aten::(\w+)", listed)}
+    words |= words_of(
+        name
+        for part in ("lax", "interpreters", "pjit.py", "nn", "numpy")
+        for file in _modules(asked.python / "jax" / "_src" / part)
+        for name in re.findall(r"""['"]([a-z][a-z0-9_]{2,30})['"]""", file.read_text(encoding="utf-8"))
+    )
+    for path in sorted(file for folder in asked.traces for file in folder.rglob("*")):
+        if "corrupt" in path.parts:
+            continue
+        if path.name.endswith((".xplane.pb", ".json", ".json.gz", ".sqlite")) and path.stat().st_size < 300e6:
+            words |= words_of(name for name in kernel_names(path) if _PUBLIC.search(name))
+    parts = {
+        part.lower()
+        for word in words
+        if not _MANGLED.match(word)
+        for part in _PART.findall(word)
+        if 1 < len(part) <= _LONGEST
+    }
+    print(HEAD + textwrap.fill(" ".join(sorted(parts | set(MORE.split()))), 108))
+
+
+def _camel_case(name: str) -> str:
+    """As autograd names the node of an operator."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def _modules(place: Path) -> list[Path]:
+    return [place] if place.suffix == ".py" else sorted(place.rglob("*.py"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

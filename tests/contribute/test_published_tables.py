@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of evidence have the tables of the original, by readers whose names are keys, cells or labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from formats import test_ascend_communication as ascend
+from formats import test_ascend_trace, test_chakra, test_nccl_profiler, test_tpu_duty_cycle
+
+from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.formats import Evidence
+from cclbench.formats.files import read_head
+from cclbench.formats.recognition import recognise_head
+
+CASES: dict[str, Any] = {
+    "chakra": test_chakra.write_json,
+    "nccl_profiler": test_nccl_profiler.write,
+    "ascend_communication": lambda folder: ascend.write(folder / "communication.json", ascend.RANK),
+    "tpu_duty_cycle": lambda folder: test_tpu_duty_cycle.written(folder, "sampler", {0.25: (0, 50)}),
+}
+
+
+def copied(source: Path) -> Path:
+    target = source.parent / "copy" / source.name
+    target.parent.mkdir()
+    redact_file(source, target, identities=collect_identities([source]))
+    return target
+
+
+def read(path: Path) -> tuple[str, Evidence]:
+    reader, _ = recognise_head(path, read_head(path))
+    assert reader is not None
+    found = reader.read(path)  # type: ignore[call-arg]  # none is a trace
+    assert isinstance(found, Evidence)
+    return reader.name, found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_copy_is_recognised_and_has_the_tables_and_facts_of_its_original(name: str, tmp_path: Path) -> None:
+    source = CASES[name](tmp_path)
+    found = read(source)
+    assert found[0] == name
+    assert read(copied(source)) == found
+
+
+def test_a_copy_of_ascends_trace_has_its_rows(tmp_path: Path) -> None:
+    source = test_ascend_trace.write(tmp_path)
+    own = test_ascend_trace.read(source)[1]
+    named = {row[1] for row in own}
+    assert "AscendCL@aclrtSynchronizeStream" in named
+    assert test_ascend_trace.read(copied(source))[1] == own
+
+
+def test_names_of_operations_and_groups_of_somebody_are_tokens(tmp_path: Path) -> None:
+    """An entry keeps its place, its kind and its figures."""
+    entry = ascend.operation(1.25, HCCS=2, acmelink=1) | {"note": "acme"}
+    source = ascend.write(
+        tmp_path / "communication.json", {"acme": {"p2p": {"hcom_send__1_0_1@acme": entry}}}
+    )
+    target = copied(source)
+    assert "acme" not in target.read_text()
+    (own, new) = (read(path)[1] for path in (source, target))
+    assert own.timings == new.timings
+    assert own.counters is not None
+    assert new.counters is not None
+    assert own.counters.drop_columns("port") == new.counters.drop_columns("port")
+    assert new.counters["port"][0].as_py() == "HCCS"
+    assert msgspec.json.decode(target.read_bytes())
