@@ -214,7 +214,7 @@ def longest_of_all_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value
         assert isinstance(value.detail, dict)  # noqa: S101 - by `dominant_kernel`
         durations.update(value.detail)
     total = durations.total()
-    for name, ns in sorted(durations.items(), key=lambda item: (-item[1], item[0]))[:_MOST_NAMED]:
+    for name, ns in durations.most_common(_MOST_NAMED):
         yield Value(value=ns / total, category=name)
 
 
@@ -222,12 +222,13 @@ def longest_of_all_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value
     "compute.dominant_kernel",
     definition="Largest share of one kernel, by base name, of the summed kernel durations in steady steps"
     " (at most twice the median step). The category row of a rank names the kernel; those of the run are the"
-    " three kernels with the longest sums over all ranks, as shares of all ranks' durations.",
+    " three kernels with the longest sums over all ranks, as shares of all ranks' durations. Of kernels with"
+    " equal sums the first to run comes first.",
     formula="max over names of Σ duration / Σ duration of all kernels",
     unit="1",
     not_applicable=_NO_KERNELS,
     combine=longest_of_all_ranks,
-    version=2,
+    version=3,
 )
 def dominant_kernel(rank: RankView) -> Iterator[Value]:
     w = rank.windows
@@ -238,7 +239,9 @@ def dominant_kernel(rank: RankView) -> Iterator[Value]:
         durations = np.where(steady[window], batch["dur_ns"].to_numpy(), 0)
         # sums of ns stay far below 2^53: the floats of bincount are exact
         sums = np.bincount(numbers, weights=durations, minlength=len(words))
-        for number in np.flatnonzero(sums).tolist():
+        first = np.zeros(len(words), np.int64)
+        first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+        for number in sorted(np.flatnonzero(sums).tolist(), key=first.__getitem__):
             by_name[words[number] or ""] = by_name.get(words[number] or "", 0) + int(sums[number])
     by_base: dict[str, int] = {}
     for name, ns in by_name.items():
@@ -246,7 +249,7 @@ def dominant_kernel(rank: RankView) -> Iterator[Value]:
     if not by_base:
         raise NotApplicable("the kernels in the window have no duration")
     total = sum(by_base.values())
-    most, ns = min(by_base.items(), key=lambda item: (-item[1], item[0]))
+    most, ns = max(by_base.items(), key=lambda item: item[1])
     yield Value(value=ns / total, weight=total, reason=most, detail=by_base)
     yield Value(value=ns / total, weight=total, category=most)
 

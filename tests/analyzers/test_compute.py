@@ -79,7 +79,7 @@ NAMED = [
         # By duration, without communication.
         ("occupancy", OCCUPIED, {}, {None: (30 * 0.5 + 10 * 0.1) / 40}),
         # Of kernels that take as long the first by name dominates.
-        ("dominant_kernel", TIED, {}, {None: 0.4, "a": 0.4}),
+        ("dominant_kernel", TIED, {}, {None: 0.4, "b": 0.4}),
     ],
 )
 def test_figures_of_a_window_of_100_ns(

@@ -50,7 +50,7 @@ VERSIONS = {
     "compute.achieved_flops": 4,
     "compute.category_share": 2,
     "compute.contention": 3,
-    "compute.dominant_kernel": 2,
+    "compute.dominant_kernel": 3,
     "compute.gemm_efficiency": 3,
     "compute.hfu": 2,
     "compute.mfu": 2,

@@ -36,7 +36,6 @@ def test_contribute_and_verify(call: Call, cards: tuple[Path, Path], tmp_path: P
     answer = call(
         *("contribute", card, "--traces", traces, "--scripts", scripts),
         *("--collection", collection, "--no-input", "--allow-gaps", "--licence", "Apache-2.0"),
-        *("--keep-names", "*"),
     )
     assert answer.code == 0, answer.err
     assert_clean(answer.out + answer.err)

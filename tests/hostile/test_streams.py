@@ -122,9 +122,7 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
             [card, "--to", "mlflow", "-o", f"OUT{NAME}"],
         ],
         "search": [[card, "--space", root / "space.yaml"]],
-        "contribute": [
-            [*data_point, "--replace", "--no-input", "--allow-gaps", "-v", *("--keep-names", "*")]
-        ],
+        "contribute": [[*data_point, "--replace", "--no-input", "--allow-gaps", "-v"]],
         "selftest": [
             ["--cause", "heat", "--per-cause", "0", "--equal", "0", "--healthy", "0", "--output", "OUT.json"],
             ["--cause", HOSTILE],

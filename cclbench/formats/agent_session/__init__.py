@@ -112,7 +112,7 @@ def _publish(entry: _Round, redactor: Redactor) -> None:
         text, counts = redactor.text(getattr(named, key) or "", key)
         redactor.count(key, counts)
         setattr(named, key, text or None if key == "model" else text)
-    times: list[tuple[_Event | _Tool, str, str | None]]
+    times: list[tuple[_TimedEvent | _Tool, str, str | None]]
     times = [(event, "timestamp", "") for event in entry.timing_events]
     times += [(tool, key, None) for tool in entry.tools for key in ("emitted_at", "result_at")]
     for timed, key, nothing in times:

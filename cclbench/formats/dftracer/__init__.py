@@ -32,6 +32,7 @@ _MOST_BYTES: Final = 1 << 36
 _BLOCK_ROWS: Final = 1 << 16
 _LATEST_US: Final = 1 << 53
 _MOST: Final = 1 << 62
+_MOST_RANKS: Final = 1 << 24
 _READS: Final = re.compile(r"_*(?:p?readv?2?(?:64)?|fread(?:_unlocked)?|fgets|getline)")
 _WRITES: Final = re.compile(r"_*(?:p?writev?2?(?:64)?|fwrite(?:_unlocked)?|fputs)")
 _OF_ITEMS: Final = ("fread", "fwrite", "fread_unlocked", "fwrite_unlocked")
@@ -171,7 +172,8 @@ def _learn(row: _Row, told: _Told) -> None:
     if row.name == "FH" and isinstance(name, str):
         told.files[str(value)] = name
     elif row.name == "PR" and name == "rank":
-        told.rank = _count(value)
+        rank = _count(value)
+        told.rank = rank if rank is not None and rank < _MOST_RANKS else None
 
 
 def _call(row: _Row, told: _Told) -> dict[str, Any]:
