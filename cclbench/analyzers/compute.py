@@ -234,22 +234,25 @@ def dominant_kernel(rank: RankView) -> Iterator[Value]:
     w = rank.windows
     steady = w.ends - w.starts <= 2 * np.median(w.ends - w.starts)
     by_name: dict[str, int] = {}
+    begins: dict[str, int] = {}
     for batch, window in rank.kernels("name"):
         numbers, words = word_codes(batch, "name")
         durations = np.where(steady[window], batch["dur_ns"].to_numpy(), 0)
         # sums of ns stay far below 2^53: the floats of bincount are exact
         sums = np.bincount(numbers, weights=durations, minlength=len(words))
-        first = np.zeros(len(words), np.int64)
-        first[numbers[::-1]] = np.arange(len(numbers))[::-1]
-        for number in sorted(np.flatnonzero(sums).tolist(), key=first.__getitem__):
-            by_name[words[number] or ""] = by_name.get(words[number] or "", 0) + int(sums[number])
+        first = np.full(len(words), np.iinfo(np.int64).max)
+        np.minimum.at(first, numbers, batch["start_ns"].to_numpy())
+        for number in np.flatnonzero(sums).tolist():
+            name = words[number] or ""
+            by_name[name] = by_name.get(name, 0) + int(sums[number])
+            begins[name] = min(begins.get(name, int(first[number])), int(first[number]))
     by_base: dict[str, int] = {}
-    for name, ns in by_name.items():
-        by_base[base_name(name)] = by_base.get(base_name(name), 0) + ns
+    for name in sorted(by_name, key=begins.__getitem__):
+        by_base[base_name(name)] = by_base.get(base_name(name), 0) + by_name[name]
     if not by_base:
         raise NotApplicable("the kernels in the window have no duration")
     total = sum(by_base.values())
-    most, ns = max(by_base.items(), key=lambda item: item[1])
+    most, ns = max(by_base.items(), key=lambda item: item[1])  # of equal ones the first
     yield Value(value=ns / total, weight=total, reason=most, detail=by_base)
     yield Value(value=ns / total, weight=total, category=most)
 

@@ -116,6 +116,10 @@ _MOST_TOKENS: Final = 4
 _SIGNS: Final = "-_.:/#+~%@?!$^\\"
 _ROWS_OF_NUMBERS: Final = re.compile(r"(?<![\w.])[+(]?\d[\d.)]*(?:[ \t-]+[(]?\d[\d.)]*){2,}(?![\w.])")
 """Numbers between blanks or hyphens, such as a telephone's; those of shapes are between commas."""
+_BYTES: Final = re.compile(
+    r"(?<![^\W_])(?:[0-9a-fA-F]{2}[-: ]){4,}[0-9a-fA-F]{2}(?![^\W_])|(?:%[0-9a-fA-F]{2}){3,}"
+)
+"""Bytes in hexadecimal, with signs between them or percent-encoded."""
 _CARD: Final = re.compile(r"(?<!\S)\d{4}(?: \d{4}){2,}(?!\S)")
 _MUCH: Final = re.compile(r"\D*(?:\d\D*){5,}")
 """Digits that may tell more than a size among texts that are not public."""
@@ -184,7 +188,8 @@ class PublicNames:
             return text
         if is_module(text):
             return MODULE + self.publish(text.removeprefix(MODULE))
-        text = _ROWS_OF_NUMBERS.sub(lambda numbers: self.token(numbers[0]), text)
+        for figures in (_BYTES, _ROWS_OF_NUMBERS):
+            text = figures.sub(lambda numbers: self.token(numbers[0]), text)
         if all(map(self._is_public_at, _UNIT.finditer(text))):
             return text
         row = _PYTHON_ROW.match(text) is not None
@@ -201,7 +206,8 @@ class PublicNames:
         """
         if self.is_kept(name):
             return name
-        name = _DIGITS.sub(lambda digits: self.token(digits[0]), name)
+        for figures in (_BYTES, _DIGITS):
+            name = figures.sub(lambda digits: self.token(digits[0]), name)
         others = [word for word in _NAME_WORD.findall(name) if not _is_public_word(word)]
         tokens = iter(map(self.token, others if len(others) <= _MOST_TOKENS else ["-".join(others)]))
         return _NAME_WORD.sub(lambda word: word[0] if _is_public_word(word[0]) else next(tokens, ""), name)

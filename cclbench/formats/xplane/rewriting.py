@@ -141,9 +141,9 @@ class ProtobufRewriter:
                 stat.bytes_value = self._rewrite_bytes(stat.bytes_value, name)
 
     def _rewrite_bytes(self, old: bytes, name: str) -> bytes:
-        """Of bytes, the message that is read."""
+        """Of bytes, the message that is read in the copy, where the stat may have another name."""
         try:
-            message = _BY_STAT[name]().FromString(old)
+            message = _BY_STAT[self._redactor.text(name)[0]]().FromString(old)
         except (DecodeError, KeyError):
             self._redactor.count(self._place, {UNREAD: int(bool(old))})
             return b""
