@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.columns import has_values, with_words, word_codes
+from cclbench.analyzers.view.named_times import longest_names, spread_values
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.ground import intervals
@@ -92,21 +93,13 @@ def tool_latency(run: RunView) -> Iterator[Value]:
         yield no_value("no tool was called", source=_SOURCE)
         return
     times = (tools["end_ns"].to_numpy() - tools["start_ns"].to_numpy()) / NS_PER_S
-    codes, names = word_codes(tools, "name")
     states, failed = has_values(tools, "failed"), tools["failed"].fill_null(False).to_numpy()
-    sums = np.bincount(codes, times, len(names))
-    called = np.unique(codes)
     yield Value(value=float(times.mean()), source=_SOURCE)
-    for code in called[np.argsort(-sums[called], kind="stable")][:_MOST_TOOLS].tolist():
-        own = codes == code
-        value = partial(Value, category=str(names[code]), source=_SOURCE)
-        yield value(value=float(times[own].mean()))
-        yield value(value=float(np.median(times[own])), stat="p50")
-        yield value(value=float(times[own].max()), stat="max")
-        yield value(value=float(sums[code]), stat="sum")
-        yield value(value=int(own.sum()), stat="count", unit="count")
+    for name, own in longest_names(tools, "name", times, _MOST_TOOLS):
+        yield from spread_values(times[own], (50,), category=name, source=_SOURCE)
         if (own & states).any():
             share = float(failed[own & states].mean())
+            value = partial(Value, category=name, source=_SOURCE)
             yield value(value=share, stat="failed", unit="1", provenance="derived")
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable, Value, run_metric
-from cclbench.analyzers.view.columns import with_words, word_codes
+from cclbench.analyzers.view.columns import with_words
+from cclbench.analyzers.view.named_times import longest_names, spread_values
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.ground.intervals import Intervals, union
@@ -117,15 +118,6 @@ def io_latency(run: RunView) -> Iterator[Value]:
     """Time of a call."""
     calls = _calls(run, *KINDS)
     times = calls["dur_ns"].to_numpy() / NS_PER_S
-    codes, names = word_codes(calls, "function")
-    sums = np.bincount(codes, times, len(names))
     yield Value(value=float(times.mean()), source="dftracer")
-    called = np.unique(codes)
-    for code in called[np.argsort(-sums[called], kind="stable")][:_MOST_FUNCTIONS].tolist():
-        own = times[codes == code]
-        value = partial(Value, category=str(names[code]), source="dftracer")
-        yield value(value=float(own.mean()))
-        for stat, figure in (("p50", np.median(own)), ("p99", np.percentile(own, 99)), ("max", own.max())):
-            yield value(value=float(figure), stat=stat)
-        yield value(value=float(sums[code]), stat="sum")
-        yield value(value=len(own), stat="count", unit="count")
+    for name, own in longest_names(calls, "function", times, _MOST_FUNCTIONS):
+        yield from spread_values(times[own], (50, 99), category=name, source="dftracer")

@@ -23,8 +23,6 @@ _COLUMNS: Final = (
 )
 _MOST_RESULTS: Final = 8
 _TRAINING: Final = "training"
-
-
 _IO_TIME: Final = metric_name("storage.io_time")
 _IO_BYTES: Final = metric_name("storage.io_bytes")
 _IO_RATE: Final = metric_name("storage.io_rate")

@@ -68,11 +68,11 @@ class AscendCommunication(EvidenceReader):
         """Times and bytes of operations, whose names, groups and links are redacted."""
         new: dict[str, Any] = {}
         for place, entry in _operations(_document(path)):
-            *above, last = (_published_key(key, redactor) for key in place or ("",))
+            *above, last = (_publish_key(key, redactor) for key in place or ("",))
             within = new
             for key in above:
                 within = within.setdefault(key, {})
-            within[last] = _published_entry(entry, redactor)
+            within[last] = _publish_entry(entry, redactor)
         with open_output(path, target) as write:
             write(msgspec.json.Encoder(decimal_format="number").encode(new))
         return True
@@ -89,7 +89,7 @@ def _document(path: Path) -> dict[str, Any]:
         raise damaged_error(path, reason_of(error), hint=_AGAIN) from None
 
 
-def _published_key(key: str, redactor: Redactor) -> str:
+def _publish_key(key: str, redactor: Redactor) -> str:
     """A key with its parts redacted one by one: an operation's name and its group."""
     parts = []
     for part in key.split("@", 1):
@@ -99,12 +99,12 @@ def _published_key(key: str, redactor: Redactor) -> str:
     return "@".join(parts)
 
 
-def _published_entry(entry: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+def _publish_entry(entry: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
     """What is read of an operation."""
     times = {key: _number(entry, _TIME, key) for key in (_BEGIN, _ELAPSED)}
     links = entry.get(_LINKS)
     sizes = {
-        _published_key(link, redactor): {_SIZE: _number(entry, _LINKS, link, _SIZE)}
+        _publish_key(link, redactor): {_SIZE: _number(entry, _LINKS, link, _SIZE)}
         for link in (links if isinstance(links, dict) else ())
     }
     return {_TIME: times, _LINKS: sizes}

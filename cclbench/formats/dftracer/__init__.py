@@ -56,7 +56,7 @@ class _Row(msgspec.Struct, kw_only=True):
 
 
 @dataclass(slots=True)
-class _Told:
+class _FileFacts:
     """What the rows so far say besides calls."""
 
     rows: int = 0
@@ -90,18 +90,18 @@ class DfTracer(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """A row for each call, in the order of the file."""
-        told = _Told()
-        calls = _calls(path, told)
+        facts = _FileFacts()
+        calls = _calls(path, facts)
         batches = list[pa.RecordBatch]()
         while block := list(islice(calls, _BLOCK_ROWS)):
             batches.append(pa.RecordBatch.from_pylist(block, schema=IO_CALLS))
         if not batches:
             raise damaged_error(path, "has no call")
         table = pa.Table.from_batches(batches).unify_dictionaries()
-        if told.rank is not None:
+        if facts.rank is not None:
             place = table.schema.get_field_index("rank")
-            table = table.set_column(place, "rank", pa.repeat(pa.scalar(told.rank, pa.int32()), len(table)))
-        lost = 0 if told.stated is None else told.stated - told.rows
+            table = table.set_column(place, "rank", pa.repeat(pa.scalar(facts.rank, pa.int32()), len(table)))
+        lost = 0 if facts.stated is None else facts.stated - facts.rows
         return Evidence(
             io_calls=table.cast(IO_CALLS),
             left_out={"rows that the file counts and does not have": lost} if lost > 0 else {},
@@ -112,12 +112,12 @@ class DfTracer(EvidenceReader):
         with open_output(path, target) as write:
             write(b"[\n")
             for _, row in _rows(path):
-                write(msgspec.json.encode(_published(row, redactor)) + b"\n")
+                write(msgspec.json.encode(_publish_row(row, redactor)) + b"\n")
             write(b"]\n")
         return True
 
 
-def _published(row: _Row, redactor: Redactor) -> _Row:
+def _publish_row(row: _Row, redactor: Redactor) -> _Row:
     """What is published of a row: its name and layer, redacted unless rows are read by them, and numbers."""
     texts = {key: text for key, text in row.args.items() if isinstance(text, str) and _count(text) is None}
     is_rank = row.ph == "M" and row.name == "PR"
@@ -126,8 +126,8 @@ def _published(row: _Row, redactor: Redactor) -> _Row:
         if not is_rank:
             _, counts = redactor.field(HOST, text) if kind == HOST else redactor.text(text)
             redactor.count(key, counts or Counter({kind: 1}))
-    told = {key: row.args.get(key) for key in (*_PUBLISHED, *(("value",) if is_rank else ()))}
-    numbers = {key: value if isinstance(value, int) else _count(value) for key, value in told.items()}
+    stated = {key: row.args.get(key) for key in (*_PUBLISHED, *(("value",) if is_rank else ()))}
+    numbers = {key: value if isinstance(value, int) else _count(value) for key, value in stated.items()}
     row.args = {key: number for key, number in numbers.items() if number is not None}
     if is_rank and texts.get("name") == "rank":
         row.args["name"] = "rank"
@@ -153,32 +153,32 @@ def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
             raise damaged_error(path, f"is not a row: {reason_of(error)}", line=number) from None
 
 
-def _calls(path: Path, told: _Told) -> Iterator[dict[str, Any]]:
+def _calls(path: Path, facts: _FileFacts) -> Iterator[dict[str, Any]]:
     for number, row in _rows(path):
-        told.rows += 1
+        facts.rows += 1
         if row.ph == "M":
-            _learn(row, told)
+            _learn(row, facts)
         elif row.cat == _ITSELF:
-            told.stated = _count(row.args.get("num_events")) if row.name == "end" else told.stated
+            facts.stated = _count(row.args.get("num_events")) if row.name == "end" else facts.stated
         elif row.ph == "X":
             if not (0 <= row.ts <= _LATEST_US and 0 <= row.dur <= _LATEST_US and abs(row.pid) < _MOST):
                 raise damaged_error(path, "has a time or process that is out of range", line=number)
-            yield _call(row, told)
+            yield _call(row, facts)
 
 
-def _learn(row: _Row, told: _Told) -> None:
+def _learn(row: _Row, facts: _FileFacts) -> None:
     """A row of phase M: the path of a hash, or the process's rank."""
     name, value = row.args.get("name"), row.args.get("value")
     if row.name == "FH" and isinstance(name, str):
-        told.files[str(value)] = name
+        facts.files[str(value)] = name
     elif row.name == "PR" and name == "rank":
         rank = _count(value)
-        told.rank = rank if rank is not None and rank < _MOST_RANKS else None
+        facts.rank = rank if rank is not None and rank < _MOST_RANKS else None
 
 
-def _call(row: _Row, told: _Told) -> dict[str, Any]:
+def _call(row: _Row, facts: _FileFacts) -> dict[str, Any]:
     args = row.args
-    path = args.get("fname") or told.files.get(str(args.get("fhash")))
+    path = args.get("fname") or facts.files.get(str(args.get("fhash")))
     kind = _kind(row)
     return {
         "process": row.pid,
