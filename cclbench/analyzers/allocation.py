@@ -8,7 +8,7 @@ them, a memory snapshot states the requested bytes, over its whole recording.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -23,11 +23,12 @@ from cclbench.analyzers.metric import (
     run_metric,
 )
 from cclbench.analyzers.stand_ins import from_evidence
-from cclbench.analyzers.view.allocator import History
-from cclbench.analyzers.view.arena import FreeBlocks
-from cclbench.analyzers.view.histories import of_trace
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
+
+if TYPE_CHECKING:
+    from cclbench.analyzers.view.allocator import History
+    from cclbench.analyzers.view.arena import FreeBlocks
 
 _INPUTS: Final = ("events", "steps", "allocations", "memory_blocks")
 _RECORD: Final = "record them with profile_memory, or take a memory snapshot"
@@ -37,12 +38,19 @@ _ELSE: Final = (
 )
 
 
+def _traced_histories(rank: RankView) -> Iterator[History]:
+    # Not needed to declare the metrics.
+    from cclbench.analyzers.view.histories import of_trace
+
+    return of_trace(rank.tables, rank=rank.rank)
+
+
 def _device_histories(rank: RankView) -> list[History]:
     """Allocator histories of the rank's devices within the windows; `NotApplicable` without any."""
     if rank.facts.works_on is None:
         raise Unknown(rank.no_work)
     histories = []
-    for history in of_trace(rank.tables, rank=rank.rank):
+    for history in _traced_histories(rank):
         if (history.device is None) == rank.on_host and history.time_ns is not None:
             inside = rank.in_windows(history.time_ns)
             if inside.any():
@@ -223,7 +231,7 @@ def growth(rank: RankView) -> Value:
     if len(ends) < 2:
         raise NotApplicable("the trace has fewer than two complete steps")
     grown, any_events = 0, False
-    for history in of_trace(rank.tables, rank=rank.rank):
+    for history in _traced_histories(rank):
         if (history.device is None) != rank.on_host or history.time_ns is None:
             continue
         first, last = np.searchsorted(history.time_ns, ends[[0, -1]]) - 1

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.logged_calls import LoggedCalls, logged_calls
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.snapshots import SNAPSHOT_TABLES, of_snapshots
 from cclbench.analyzers.view.step_logs import StepLog, logs_of_steps
 from cclbench.machine import Machine, machine_of_ranks
 
 if TYPE_CHECKING:
+    from cclbench.analyzers.view.allocator import History
     from cclbench.card import Card
     from cclbench.record.run import Run
     from cclbench.replay.step_ratio import StepRatio
@@ -54,6 +53,9 @@ class RunView:
     @cached_property
     def snapshots(self) -> list[History]:
         """Allocator histories from memory snapshots, by device."""
+        # Few runs have snapshots.
+        from cclbench.analyzers.view.snapshots import SNAPSHOT_TABLES, of_snapshots
+
         return of_snapshots(*map(self.table, SNAPSHOT_TABLES))
 
     @cached_property

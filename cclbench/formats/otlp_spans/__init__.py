@@ -20,9 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.files import open_output
 from cclbench.formats.rewriting import CAPTURED, Redactor
-from cclbench.formats.serving.figures import LONGEST_WAIT_S
 from cclbench.formats.texts import damaged_error, read_whole, reason_of, strip_decoration
 from cclbench.ground.evidence_schema import REQUESTS, SERVING
 
@@ -104,6 +102,9 @@ class OtlpSpans(EvidenceReader):
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Requests alone, with the numbers that are read: no resource, event, name, text or id."""
+        # Here and below: imports that are not needed to recognise a file.
+        from cclbench.formats.files import open_output
+
         if redactor.learns:
             return super().rewrite(path, target, redactor)
         encoder, numbers = msgspec.json.Encoder(), dict[tuple[str, str], int]()
@@ -215,6 +216,8 @@ def _request_row(span: _Span, path: Path, number: int, left_out: Counter[str]) -
 
 
 def _nanoseconds(one: _Attribute, path: Path, number: int, left_out: Counter[str]) -> int | None:
+    from cclbench.formats.serving.figures import LONGEST_WAIT_S
+
     value = one.value.double_value
     if value is None:
         value = _plain_integer(one.value.int_value)
