@@ -82,6 +82,11 @@ _OTHERS: Final = (
         "a report of MLPerf Storage over several runs",
         "give the summary.json of each run",
     ),
+    (
+        rb"(?:NCCL version[^\n]*\n|[^\n]{0,200}\n){0,4}?\s*Job summary\s+={5,}",
+        "NCCL's RAS as text",
+        "write it as JSON: ncclras -f json (NCCL 2.28.7 and later)",
+    ),
     (rb'\s*\{"sysstat"', "the output of iostat or another tool of sysstat", _STORAGE),
     (
         rb"(?:Device_id,)?Step,(?:Type,Index,)?Computing,Communication\(Not",

@@ -78,6 +78,7 @@ TIMINGS: Final = _versioned_schema(
     _nullable("busbw", pa.float64(), "bus bandwidth as the producer states it", "B/s"),
     _nullable("errors", pa.int64(), "wrong results the producer found"),
     _nullable("state", _WORD, "scheduled, started or completed, where the producer tells"),
+    _nullable("calls", pa.int64(), "calls that the row stands for; null: one"),
 )
 
 REQUESTS: Final = _versioned_schema(

@@ -142,6 +142,7 @@ def _evidence() -> Iterator[tuple[str, Files]]:
     call, transfer = (_made("formats.test_nccl_inspector", name) for name in ("call", "transfer"))
     lines = [call(), call("AllGather", coll_sn=8), transfer()]
     yield "inspector", {"node-pid7.jsonl": "".join(json.dumps(line) + "\n" for line in lines).encode()}
+    yield "ras", {"ras.json": json.dumps(_made("formats.test_nccl_ras", "HANG")).encode()}
     serving = importlib.import_module("formats.test_serving")
     yield (
         "serving",

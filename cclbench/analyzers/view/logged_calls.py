@@ -84,24 +84,27 @@ def logged_calls(timings: pa.Table) -> LoggedCalls | None:
     if not listing:
         return None
     timings = timings.append_column("from_begin", pa.array(has_values(timings, "seq", "communicator")))
+    timings = timings.set_column(
+        timings.schema.get_field_index("calls"), "calls", timings["calls"].fill_null(1)
+    )
     parts = [
         with_words(timings.slice(first, _ROWS), "source", listing[:1])
-        .select(_ALIKE)
+        .select([*_ALIKE, "calls"])
         .group_by(list(_ALIKE), use_threads=False)
-        .aggregate([([], "count_all")])
+        .aggregate([("calls", "sum")])
         for first in range(0, len(timings), _ROWS)
     ]
     grouped = (
         pa.concat_tables(parts)
         .unify_dictionaries()
         .group_by(list(_ALIKE), use_threads=False)
-        .aggregate([("count_all", "sum")])
+        .aggregate([("calls_sum", "sum")])
     )
     columns = {
         name: grouped[name].cast(pa.string()) if pa.types.is_dictionary(grouped[name].type) else grouped[name]
         for name in _ALIKE
     }
-    columns |= {"calls": grouped["count_all_sum"], "size": _size_ranges(grouped["bytes"])}
+    columns |= {"calls": grouped["calls_sum_sum"], "size": _size_ranges(grouped["bytes"])}
     return LoggedCalls(listing[0], pa.table(columns))
 
 

@@ -15,7 +15,7 @@ _UNFINISHED: Final = metric_name("comm.unfinished")
 _MISSING_CALLS: Final = metric_name("comm.missing_calls")
 _CALLS: Final = """SELECT rank, kind, seq, state, bytes FROM timings
 WHERE "group" = '{group}' AND source = 'flight_recorder' ORDER BY seq DESC, rank LIMIT 40"""
-_MADE: Final = """SELECT communicator, rank, count(*) AS calls, max(seq) AS last FROM timings
+_MADE: Final = """SELECT communicator, rank, sum(coalesce(calls, 1)) AS calls, max(seq) AS last FROM timings
 WHERE "group" = '{group}' AND kind = '{kind}' GROUP BY ALL ORDER BY communicator, calls, rank LIMIT 40"""
 
 
@@ -83,7 +83,7 @@ def missing_calls(case: Case) -> Iterator[Finding]:
             "missing_calls",
             f"In group {row.group} {row.number:,.0f} calls of {row.collective} are missing: {row.reason}.",
             confidence="medium",
-            because="the ranks' own logs; logs of a job that was stopped end at different calls",
+            because="the ranks' own counts, which of a job that runs or was stopped end at different calls",
             ranks=sorted(ranks),
             evidence=case.evidence((_MISSING_CALLS, {"group": row.group, "collective": row.collective})),
             query=_MADE.format(group=row.group, kind=row.collective),
