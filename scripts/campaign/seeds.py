@@ -232,7 +232,7 @@ def _vendors() -> dict[str, list[Seed]]:
             Seed({"communication.json": json.dumps(collectives.RANK).encode()}),
         ],
         "chakra": [written(chakra.write_protobuf), written(chakra.write_json)],
-        "nccl-profiler": [written(nccl.write)],
+        "nccl-profiler": [written(nccl.write), written(nccl.write_example)],
         "ebpf-session": [written(ebpf.write)],
         "nsys-tables": [written(table_folder)],
     }

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.changed_bytes import read_or_refused
 
 from cclbench.formats import READERS, Evidence
 from cclbench.formats.source_files import required_reader
@@ -117,13 +116,76 @@ def test_a_kernel_without_a_time(duration: object, tmp_path: Path) -> None:
     assert rows(found)[0][-1] is None
 
 
-def test_mutations_are_read_or_refused(tmp_path: Path) -> None:
-    path, chance = write(tmp_path), random.Random(3)  # noqa: S311 - no secret
-    whole = path.read_bytes()
-    for _ in range(300):
-        content = bytearray(whole)
-        for _ in range(chance.randint(1, 8)):
-            content[chance.randrange(len(content))] = chance.randrange(256)
-        path.write_bytes(content[: chance.choice([len(content), chance.randrange(len(content))])])
-        with suppress(InputError):
-            READERS.get("nccl_profiler").read(path)  # type: ignore[call-arg]
+def example_line(name: str, cat: str, ph: str, args: str = "") -> str:
+    """A line of NCCL's example, whose README has `datatype` unquoted."""
+    args = f', "args": {{{args}}}' if args else ""
+    return (
+        f'{{"name": "{name}", "cat": "{cat}", "ph": "{ph}", "id": 0, "pid": 7, "tid": 1, "ts": 9.5{args}}},'
+    )
+
+
+def operation(name: str, cat: str, args: str, *channels: tuple[int, int, int]) -> Iterator[str]:
+    """The lines of an operation and of its channels: number, begin and end by the GPU's clock."""
+    yield example_line(name, f"{cat}_API", "b", '"datatype": ncclFloat32')
+    yield example_line(name, cat, "b", args)
+    for channel, begin, end in channels:
+        clock = f'"StartGpuClk": {SECOND + begin}, "StopGpuClk": {SECOND + end}'
+        yield example_line("KernelCh", "GPU", "b", f'"Channel": {channel}, {clock}')
+        yield example_line("ProgressSend", "PROXY", "b", '"Channel": 0, "Peer": 1')
+        yield example_line("KernelCh", "GPU", "e")
+    yield example_line(name, cat, "e")
+
+
+SECOND = 1_756_135_989_000_000_000
+REDUCE = '"SeqNum": 3, "CommHash": 14936139511957389430, "Count": 262144, "Datatype": "ncclFloat32"'
+GATHER = '"SeqNum": 0, "CommHash": 1, "Count": 8, "Datatype": "ncclBfloat16"'
+SEND = '"CommHash": 1, "Peer": 5, "Count": 16, "Datatype": "ncclInt8", "nChannels": 1'
+
+
+def write_example(folder: Path) -> Path:
+    path = folder / "trace-node-7-4242.txt"
+    ring = ', "Algorithm": "RING", "Protocol": "%s", "nChannels": 2'
+    lines = [
+        *("[", example_line("Group API", "GROUP_API", "b", '"groupApiId": 0')),
+        *operation("AllReduce", "COLL", REDUCE + ring % "SIMPLE", (0, 2000, 8_161_232), (1, 0, 8_161_000)),
+        *operation("AllGather", "COLL", GATHER + ring % "LL", (0, 0, 1000)),
+        *operation("Send", "P2P", SEND, (4, 0, 512)),
+        "{}]",
+    ]
+    path.write_text("\n".join([*lines, ""]))
+    return path
+
+
+def test_the_example_of_nccl_by_hand(tmp_path: Path) -> None:
+    found = read(write_example(tmp_path))
+    # From channel 1's begin to channel 0's end; one of two channels; one channel.
+    assert rows(found) == [
+        ("all_reduce", "nccl", None, 3, "ncclFloat32", 1 << 20, 8_161_232),
+        ("all_gather", "nccl", None, 0, "ncclBfloat16", None, None),
+        ("send", "nccl", None, None, "ncclInt8", 16, 512),
+    ]
+    assert found.timings is not None
+    assert found.timings["dst_rank"].to_pylist() == [None, None, 5]
+    assert found.facts == {"algorithms": ["ring simple", "ring ll"]}
+    assert found.left_out == {"event of the host or its proxy": 1 + 3 + 4}
+    assert found.notes == ["1 operations lack times of channels by the GPU's clock, and so a time"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("{}]\n", "", "line 23: ends before the end"),
+        ('"SeqNum": 3', '"SeqNum": -3', "line 4: Expected"),
+        ('"GPU", "ph": "e"', '"GPU", "ph": "x"', "line 7: Invalid enum"),
+    ],
+)
+def test_damaged_examples(old: str, new: str, said: str, tmp_path: Path) -> None:
+    path = write_example(tmp_path)
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(InputError, match=said):
+        read(path)
+
+
+def test_changed_bytes_are_read_or_refused(tmp_path: Path) -> None:
+    for path in (write(tmp_path), write_example(tmp_path)):
+        read_or_refused(READERS.get("nccl_profiler").read, path, path.read_bytes())  # type: ignore[arg-type]

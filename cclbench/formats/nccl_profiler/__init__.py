@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON lines of a profiler plug-in of NCCL that records the library's events, and CUPTI's kernels.
+"""Profiler plug-ins of NCCL: the library's own example, and JSON lines of its events and CUPTI's kernels.
 
-An operation's time is that of its kernel: the events of channels (`ncclProfileKernelCh`) are stamped when
-the host notices them, up to 10 ms late in a real file.  A rank's operations and launches in a communicator
-are paired in their order, if they are as many; a launch and its kernel have the same `extCorrId`.  Ranks are
-those in the communicator: no line states the job's.  The clock is the host's, not the epoch's.
+Of the lines, an operation's time is that of its kernel: the events of channels (`ncclProfileKernelCh`) are
+stamped when the host notices them, up to 10 ms late in a real file.  A rank's operations and launches in a
+communicator are paired in their order, if they are as many; a launch and its kernel have the same number,
+`extCorrId`.  Ranks are those in the communicator: no line states the job's.  The clock is the host's, not the
+epoch's.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -19,7 +21,8 @@ from zlib import crc32
 import msgspec
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.texts import damaged_error, numbered_lines, reason_of
+from cclbench.formats.nccl_profiler.example import read_example
+from cclbench.formats.texts import damaged_error, numbered_lines, read_beginning, reason_of
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, exact_nanoseconds
 
 _MOST_BYTES: Final = 1 << 34
@@ -28,6 +31,10 @@ _OF_EACH_RANK: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", 
 """Kinds whose count is of one rank's part."""
 _OPERATIONS: Final = ("ncclProfileColl", "ncclProfileP2p")
 _AGAIN: Final = "record it again with the plug-in"
+_EXAMPLE: Final = re.compile(
+    rb'\s*\[\s*\{"name": "[^"]{1,40}", "cat": "(?:GROUP|COLL|P2P|PROXY|CE)[A-Z_]{0,12}", "ph": "b"'
+)
+_MARK_BYTES: Final = 256
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -68,25 +75,32 @@ class _Recorded:
 
 
 class NcclProfiler(EvidenceReader):
-    """Reader of the plug-in's lines."""
+    """Reader of both plug-ins."""
 
     name = "nccl_profiler"
-    description = (
-        "JSON lines of an NCCL profiler plug-in: collectives with sizes and the times of their kernels"
+    description = "traces of NCCL's profiler plug-ins: collectives with sizes and times on the GPU"
+    extensions: tuple[str, ...] = (".txt", ".jsonl", ".jsonl.gz")
+    capture = (
+        "NCCL's example: `NCCL_PROFILER_PLUGIN=example NCCL_PROFILE_EVENT_MASK=66"
+        " NCCL_PROFILE_DUMP_FILE=trace`; the lines of a plug-in that writes `ncclProfileColl` and CUPTI's"
+        " kernels"
     )
-    extensions: tuple[str, ...] = (".jsonl", ".jsonl.gz")
-    capture = "the lines of a profiler plug-in that writes `ncclProfileColl` and CUPTI's kernels"
-    versions = "the plug-in's only one (NCCL 2.28)"
-    tested = "real: an all-reduce of four ranks in a process"
+    versions = "the example of NCCL 2.23 to 2.30; the lines' only one (NCCL 2.28)"
+    tested = "real: lines of an all-reduce of four ranks in a process; documentation: NCCL's example"
+    host_in_name = re.compile(r"(?P<host>.+)-\d+\.txt")
 
     def sniff(self, head: bytes) -> float:
-        """Sure of the plug-in's first lines, of its own life or of an event."""
+        """Sure of the first lines, of the plug-in's own life or of an event."""
+        if _EXAMPLE.match(head):
+            return 0.95
         line = head.lstrip()[:1024]
         known = line.startswith((b'{"type":"Profiler', b'{"recordType":')) and b'"pid":' in line
         return 0.9 if known and (b'"commId"' in line or b'"eventAddr"' in line) else 0.0
 
     def read(self, path: Path) -> Evidence:
         """A timing for each collective and transfer; `InputError` with the damaged line."""
+        if _EXAMPLE.match(read_beginning(path, _MARK_BYTES)):
+            return read_example(path)
         recorded, decoder = _Recorded(), msgspec.json.Decoder(_PluginLine, float_hook=Decimal)
         for at, text in numbered_lines(path, _MOST_BYTES):
             if not text:
