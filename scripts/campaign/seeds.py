@@ -235,6 +235,7 @@ def _vendors() -> dict[str, list[Seed]]:
         "nccl-profiler": [written(nccl.write), written(nccl.write_example)],
         "ebpf-session": [written(ebpf.write)],
         "nsys-tables": [written(table_folder)],
+        "neuron": [written(importlib.import_module("formats.test_neuron").write)],
     }
 
 
