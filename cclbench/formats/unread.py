@@ -76,6 +76,12 @@ _TOOLS: Final = (
 """Marks of tools that write Chrome JSON, what their files are, and what to do instead."""
 _STORAGE: Final = "its figures are of disks: give results of DLIO, or traces of the job that loads the data"
 _OTHERS: Final = (
+    (
+        # Packets: a field of TracePacket first, and somewhere `trusted_packet_sequence_id`.
+        rb"\n[\x80-\xff]{0,4}[\x01-\x7f][\x18\x28\x32\x40\x50\x8a\x9a\xca\xd0].*?P[\x01-\x7f].*?\n",
+        "a Perfetto trace (protobuf): its slices do not say which are kernels",
+        "export them as a table, SELECT ... FROM slice in trace_processor, with a timeline.yaml beside it",
+    ),
     (rb"\x03BOTF2|\x03B[\x00\x01]", "part of an OTF2 archive, as Score-P writes it", _OWN_TRACES),
     (
         rb'\s*\{.{0,4096}"train_(?:num_accelerators|throughput_mean)',
