@@ -29,9 +29,9 @@
   for (const metric of metrics) {
     const field = `m${metric.k}`;
     for (const [n, place] of metric.places) {
-      const value = B.figures[metric.k].values[place];
+      const value = metric.values[place];
       rows[n][field] = value;
-      if (value !== null && text(B.cells[B.figures[metric.k].cells[place]][1]) === "modelled")
+      if (value !== null && text(B.cells[metric.cells[place]][1]) === "modelled")
         modelled.push([rows[n], field, value]);
     }
   }

@@ -123,7 +123,7 @@
   const showExplorer = () => {
     readState();
     const usable = metrics.filter(
-      (metric) => B.figures[metric.k].values.filter((value) => value !== null).length > 1,
+      (metric) => metric.values.filter((value) => value !== null).length > 1,
     );
     const options = usable.map((metric) => [metric.name, metric.name]);
     const ofOwn = usable.filter(
