@@ -172,6 +172,7 @@
     maxHeight: Math.max(360, innerHeight * 0.72),
     layout: "fitDataFill",
     renderVerticalBuffer: 90,
+    rowHeight: 30,
     autoResize: false, // else each filter that changes the grid's height lays it out twice
     index: "n",
     columnDefaults: { headerTooltip: false, resizable: "header" },
