@@ -104,6 +104,12 @@ class Run:
         vars(run).pop("rows", None)
         return run
 
+    def with_source_name(self, name: str) -> Run:
+        """The same run of a source with that name, for pages that leave this machine."""
+        run = copy(self)
+        vars(run)["record"] = msgspec.structs.replace(self.record, source=name)
+        return run
+
     @property
     def id(self) -> str:
         """The run's name in its store; see `stored_name`."""

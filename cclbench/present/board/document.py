@@ -101,7 +101,7 @@ class _Texts:
 
 
 def board_document(board: Board) -> dict[str, Any]:
-    """The board in packed columns; `cells` are the distinct statuses, provenances, reasons, ... of figures."""
+    """The board in packed columns; `cells` are the distinct words about figures."""
     texts = _Texts()
     cells: dict[tuple[Any, ...], int] = {}
 
@@ -122,23 +122,21 @@ def board_document(board: Board) -> dict[str, Any]:
     group_of = {member: number for number, group in enumerate(board.groups) for member in group.members}
     number_of = {row.id: number for number, row in enumerate(board.rows)}
     points = collected_points(row.points for row in board.rows)
+    columns: dict[str, list[Any]] = {
+        "id": [texts.number(row.id) for row in board.rows],
+        "page": [None if row.published else board.page(row) for row in board.rows],
+        "published": [texts.number(row.published and row.published["source"]) for row in board.rows],
+        "verified": [texts.number(board.verified.get(row.id)) for row in board.rows],
+        "date": [None if row.date is None else row.date.date().isoformat() for row in board.rows],
+        "group": [group_of.get(number) for number in range(len(board.rows))],
+    }
     return {
         "facts": [
             {"name": name, "label": label}
             | packed_column([texts.number(row.facts[name]) for row in board.rows])
             for name, label in FACTS.items()
         ],
-        "rows": {
-            name: packed_column(column)
-            for name, column in {
-                "id": [texts.number(row.id) for row in board.rows],
-                "page": [None if row.published else board.page(row) for row in board.rows],
-                "published": [texts.number(row.published and row.published["source"]) for row in board.rows],
-                "verified": [texts.number(board.verified.get(row.id)) for row in board.rows],
-                "date": [None if row.date is None else row.date.date().isoformat() for row in board.rows],
-                "group": [group_of.get(number) for number in range(len(board.rows))],
-            }.items()
-        },
+        "rows": {name: packed_column(values) for name, values in columns.items()},
         "groups": [{"basis": printable(group.basis), "rows": len(group.members)} for group in board.groups],
         "metrics": [_metric_column(board, name) for name in board.metrics],
         "figures": figures,
@@ -149,6 +147,7 @@ def board_document(board: Board) -> dict[str, Any]:
             }
             for metric, of in board.rankings.items()
         },
+        "ranking_names": RANKINGS,
         "comparisons": [
             [number_of[first], number_of[second], page] for (first, second), page in board.comparisons.items()
         ],
@@ -199,7 +198,7 @@ def published_document(rows: Sequence[BoardRow]) -> dict[str, Any]:
 
 
 def packed_column(values: Sequence[Any]) -> dict[str, Any]:
-    """A column as its values, or if that is shorter, as each of its runs of equal values and their lengths."""
+    """A column as its values or, where that is shorter, as runs of equal values with their lengths."""
     runs = [(value, sum(1 for _ in run)) for value, run in groupby(values)]
     if 2 * len(runs) >= len(values):
         return {"of": list(values)}

@@ -298,7 +298,7 @@
   const rankings = Object.keys(B.rankings);
   fill(
     at("rank"),
-    rankings.length ? rankings.map((name) => [name, name]) : [["", "no equal work has figures"]],
+    rankings.length ? rankings.map((name) => [name, B.ranking_names[name]]) : [["", "no equal work has figures"]],
     state.get("rank") ?? rankings[0] ?? "",
   );
   at("rank").addEventListener("change", () => {
@@ -371,7 +371,9 @@
     const step = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[event.key];
     if (!cell || (!step && event.key !== "Enter")) return;
     if (event.key === "Enter") {
-      if (event.target === cell) cell.click();
+      if (event.target !== cell) return;
+      event.preventDefault(); // else Firefox also activates the link that gets the focus in the dialog
+      cell.click();
       return;
     }
     const next = cell[step]?.matches(".tabulator-cell") ? cell[step] : null;

@@ -155,12 +155,21 @@
       [...B.facts.map((fact) => [fact.name, fact.label]), ["published", "publisher"]],
       state.get("by") ?? "accelerator",
     );
-    for (const name of ["logarithmic", "published", "modelled"]) at(name).checked = state.has(name);
+    for (const name of ["published", "modelled"]) at(name).checked = state.has(name);
+    // Logarithmic where the reader asks for it, or else where figures span more than two decades.
+    const isWide = (metric) => {
+      const found = metric.values.filter((value) => value !== null);
+      const least = found.reduce((a, b) => Math.min(a, b), Infinity);
+      return least > 0 && found.reduce((a, b) => Math.max(a, b), 0) > 100 * least;
+    };
     const into = at("scatter-plot");
     into.told = at("scatter-words");
     const draw = () => {
       const [x, y] = ["x", "y"].map((name) => usable.find((metric) => metric.name === at(name).value));
       into.replaceChildren();
+      at("logarithmic").checked = state.has("logarithmic")
+        ? state.get("logarithmic") === "1"
+        : Boolean(x && y && isWide(x) && isWide(y));
       if (!x || !y) {
         into.told.textContent = "No metric has two values.";
         return;
@@ -207,7 +216,7 @@
       });
     for (const name of ["logarithmic", "published", "modelled"])
       at(name).addEventListener("change", () => {
-        setState(name, at(name).checked ? "1" : "");
+        setState(name, at(name).checked ? "1" : name === "logarithmic" ? "0" : "");
         draw();
       });
     onTheme(draw);
