@@ -133,6 +133,12 @@ def test_a_cell_opens_its_evidence(browser: Browser, site: Path) -> None:
                 break
         page.keyboard.press("Enter")
         assert page.locator("#evidence").is_visible()
+        page.keyboard.press("Escape")
+        # So do the cells of facts and of proved work.
+        for field, words in (("framework", "As paper published it."), ("rank", "not proved equal")):
+            page.locator(f"#grid .tabulator-cell[tabulator-field={field}]").first.click()
+            assert words in page.locator("#evidence").inner_text()
+            page.get_by_role("button", name="Close").click()
 
 
 def test_selected_rows_are_compared(browser: Browser, site: Path) -> None:

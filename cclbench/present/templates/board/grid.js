@@ -62,6 +62,8 @@
   const headOf = (title) => ({ title, titleFormatter: () => document.createTextNode(title) });
   const plain = (cell) => document.createTextNode(cell.getValue() ?? "");
   const evidenceOf = (metric) => (event, cell) => showEvidence(cell.getRow().getData(), metric);
+  const openFact = (words) => (event, cell) => showFact(cell.getRow().getData(), cell.getValue(), words);
+  const openWork = (event, cell) => showWork(cell.getRow().getData());
   const metricColumn = (metric) =>
     column(`${label(metric)}${metric.symbol && ` [${metric.symbol}]`}`, `m${metric.k}`, {
       hozAlign: "right",
@@ -82,6 +84,7 @@
         column(words, name, {
           width: name === "accelerator" ? 140 : 92,
           formatter: plain,
+          cellClick: openFact(words),
           ...(counted.includes(name) ? asNumber : {}),
         }),
       ),
@@ -119,15 +122,24 @@
         frozen: innerWidth > 700,
         formatter: (cell) => el("span", {}, tag(cell.getData()), " ", runLink(cell.getData())),
       }),
-      column("rank", "rank", { width: 80, ...asNumber, formatter: plain }),
+      column("rank", "rank", {
+        width: 80,
+        ...asNumber,
+        formatter: plain,
+        cellClick: openWork,
+      }),
       column("work", "group", {
         width: 74,
         ...asNumber,
         formatter: (cell) =>
           document.createTextNode(cell.getValue() === null ? "" : `W${cell.getValue() + 1}`),
-        cellClick: (event, cell) => showWork(cell.getData()),
+        cellClick: openWork,
       }),
-      column("workload", "workload", { width: 175, formatter: plain }),
+      column("workload", "workload", {
+        width: 175,
+        formatter: plain,
+        cellClick: openFact("workload"),
+      }),
       factColumns("system", systems),
       ...[...topics]
         .filter(([, own]) => own.length)
@@ -228,6 +240,9 @@
     dialog.replaceChildren(el("h2", { id: "evidence-title" }, title), ...content, close);
     dialog.showModal();
   };
+  const paragraph = (...content) => el("p", {}, ...content);
+  const evidenceLink = (row, section) =>
+    el("a", { href: row.published ? row.page : `${row.page}#${section}` }, "The evidence");
   const showEvidence = (row, metric) => {
     const one = figure(row, metric);
     if (one === null) return;
@@ -241,41 +256,37 @@
       ["definition", metric.definition],
       ["version of the definition", one.version],
     ];
+    const stated = lines.filter(([, words]) => words !== null);
     openDialog(
       el("span", {}, el("bdi", {}, metric.name), ` of `, el("bdi", {}, row.id)),
-      el(
-        "dl",
-        {},
-        ...lines
-          .filter(([, words]) => words !== null)
-          .flatMap(([name, words]) => [el("dt", {}, name), el("dd", {}, words)]),
-      ),
-      el(
-        "p",
-        {},
-        el("a", { href: row.published ? row.page : `${row.page}#metrics` }, "The evidence"),
-        " · ",
+      el("dl", {}, ...stated.flatMap(([name, words]) => [el("dt", {}, name), el("dd", {}, words)])),
+      paragraph(
+        evidenceLink(row, "metrics"),
+        metric.page ? " · " : null,
         metric.page ? el("a", { href: metric.page }, "About the metric") : null,
       ),
     );
   };
+  const showFact = (row, value, words) =>
+    openDialog(
+      el("span", {}, `${words} of `, el("bdi", {}, row.id)),
+      paragraph(el("bdi", {}, String(value ?? "not stated"))),
+      paragraph(row.published ? `As ${row.published} published it.` : "By the run's card or its traces."),
+      paragraph(evidenceLink(row, "sources")),
+    );
   const showWork = (row) => {
-    if (row.group === null) return;
+    if (row.group === null) {
+      openDialog("No rank", paragraph("Its work is not proved equal to another run's."));
+      return;
+    }
+    const { rows: count, basis } = B.groups[row.group];
+    const by = at("rank").selectedOptions[0].textContent;
+    const members = rows.filter((other) => other.group === row.group).slice(0, 50);
     openDialog(
       `W${row.group + 1}`,
-      el(
-        "p",
-        {},
-        `Each pair of these ${B.groups[row.group].rows} runs is proved to do equal work: ${B.groups[row.group].basis}.`,
-      ),
-      el(
-        "ul",
-        {},
-        ...rows
-          .filter((other) => other.group === row.group)
-          .slice(0, 50)
-          .map((other) => el("li", {}, runLink(other))),
-      ),
+      paragraph(row.rank === null ? `No rank by ${by}.` : `Rank ${row.rank} by ${by}.`),
+      paragraph(`Each pair of these ${count} runs is proved to do equal work: ${basis}.`),
+      el("ul", {}, ...members.map((other) => el("li", {}, runLink(other)))),
     );
   };
 
