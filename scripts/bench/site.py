@@ -159,13 +159,17 @@ def opened(browser: Browser, address: str, scheme: str = "light", width: int = 1
 
 def measure_board(browser: Browser, site: Path) -> None:
     """First view, each filter, sorting; of each the worst of several tries."""
-    views = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        with opened(browser, f"{site.as_uri()}/board.html") as page:
+    views: dict[str, Times] = {}
+    for number in range(3):
+        with opened(browser, f"{site.as_uri()}/index.html") as page:
+            busy_ms = main_thread(page)
+            begin, before = time.perf_counter(), busy_ms() if busy_ms else 0.0
+            page.goto(f"{site.as_uri()}/board.html")
+            page.wait_for_selector("#grid[data-ready='1']")
             page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
-            views.append(time.perf_counter() - begin)
-    print(f"  first view of the board: {', '.join(f'{seconds:.2f}' for seconds in views)} s")
+            shown = 1000 * (time.perf_counter() - begin)
+            views[f"visit {number}"] = (shown, *([busy_ms() - before] if busy_ms else []))
+    print_times("first view of the board", views)
     with opened(browser, f"{site.as_uri()}/board.html#published=1") as page:
         print(f"  {page.locator('#count').inner_text()}")
 
@@ -191,13 +195,13 @@ def measure_board(browser: Browser, site: Path) -> None:
         )
 
 
-def stopwatch(page: Page) -> Callable[[str, Any], Times]:
-    """Runs a script of the page, and returns its milliseconds to the painted frame, then the main thread's.
+def main_thread(page: Page) -> Callable[[], float] | None:
+    """A clock of what the page's main thread did, ms, which does not grow with the load of the machine.
 
-    The latter, which only Chromium tells, do not grow with the load of the machine.
+    Only Chromium has one.
     """
     if page.context.browser is None or page.context.browser.browser_type.name != "chromium":
-        return lambda script, about: (float(page.evaluate(script, about)),)
+        return None
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
@@ -205,10 +209,17 @@ def stopwatch(page: Page) -> Callable[[str, Any], Times]:
         metrics = session.send("Performance.getMetrics")["metrics"]
         return 1000 * next(float(one["value"]) for one in metrics if one["name"] == "TaskDuration")
 
+    return busy_ms
+
+
+def stopwatch(page: Page) -> Callable[[str, Any], Times]:
+    """Runs a script of the page; its milliseconds to the painted frame, and those of the main thread."""
+    busy_ms = main_thread(page)
+
     def spent(script: str, about: Any) -> Times:
-        before = busy_ms()
+        before = busy_ms() if busy_ms else 0.0
         shown = float(page.evaluate(script, about))
-        return shown, busy_ms() - before
+        return (shown, *([busy_ms() - before] if busy_ms else []))
 
     return spent
 
