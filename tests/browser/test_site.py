@@ -185,6 +185,8 @@ def test_plots_are_drawn_and_paper_has_a_plain_table(browser: Browser, site: Pat
         assert page.locator("#scatter-plot canvas").count() == 1
         assert "rows have both" in page.locator("#scatter-words").inner_text()
         assert "2 of 2 benchmarks are best" in page.locator("#pareto").inner_text()
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate("document.querySelector('#scatter-plot canvas').clientWidth") <= 640
     with opened(browser, site, "history.html") as page:
         assert page.locator("canvas").count() == 1
         assert "nightly" in page.locator("main").inner_text()

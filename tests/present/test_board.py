@@ -184,6 +184,8 @@ def test_a_repository_is_recomputed_if_asked_for(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "runs" / page_name(row.id)).read_text()
     assert "verified: every recorded value was reproduced" in page
     assert f"cclbench verify {name}" in page
+    assert f"cclbench run workload_cards/{name}.yaml" in page
+    assert str(tmp_path) not in page  # nobody else needs to know this machine's folders
 
 
 def test_the_standard_workload_of_a_card_is_a_fact() -> None:

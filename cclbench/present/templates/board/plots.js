@@ -23,6 +23,10 @@
 
   const colours = ["compute", "transfer", "overlapped", "copy", "graphs", "unmatched", "wait-hatch"];
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  // Plots are pixels: those on paper are drawn again in its width.
+  const PAPER = 640;
+  let widest = Infinity;
+  const widthOf = (into) => Math.min(into.clientWidth || 600, widest);
   const axis = (words) => ({
     label: words,
     labelSize: 24,
@@ -42,7 +46,7 @@
         })),
       )
       .filter(({ kind, hollow }) => sorted.some((point) => point.kind === kind && point.hollow === hollow));
-    const shape = { width: into.clientWidth || 600, height: 420 };
+    const shape = { width: widthOf(into), height: 420 };
     const scale = { time: false, distr: logarithmic ? 3 : 1 };
     const plot = new uPlot(
       {
@@ -107,9 +111,22 @@
     );
     return plot;
   };
-  const onTheme = (draw) => {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const onTheme = (plot) => {
+    const draw = () => {
+      document.body.classList.toggle("drawn-dark", dark.matches);
+      plot();
+    };
     draw();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    dark.addEventListener("change", draw);
+    for (const [name, most] of [
+      ["beforeprint", PAPER],
+      ["afterprint", Infinity],
+    ])
+      addEventListener(name, () => {
+        widest = most;
+        draw();
+      });
     let width = innerWidth;
     addEventListener("resize", () => {
       if (innerWidth !== width) {
@@ -314,7 +331,7 @@
         into.replaceChildren();
         new uPlot(
           {
-            width: into.clientWidth || 600,
+            width: widthOf(into),
             height: 280,
             legend: { show: false },
             axes: [axis(""), { ...axis(one.unit), size: 80 }],
