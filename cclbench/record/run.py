@@ -147,8 +147,7 @@ class Run:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """The manifest as a dict: source files and hashes, ranks, counts, what was left out and why."""
-        plain: dict[str, Any] = msgspec.json.decode(manifest.text(self.record))
-        return plain
+        return msgspec.json.decode(manifest.text(self.record), type=dict[str, Any])
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:

@@ -54,6 +54,7 @@ SORTED = """async (field) => {
 }"""
 FILTERS = """[...document.querySelectorAll('#facts select')].map((one, place) =>
   [place, one.parentElement.firstChild.textContent.trim(), [...one.options].slice(1, 4).map(o => o.value)])"""
+UNSET: Any = dict.fromkeys(("color_scheme", "reduced_motion", "forced_colors", "contrast"), "null")
 Times = tuple[float, ...]
 AXE = "axe.run(document, {resultTypes: ['violations'], preload: false})"
 
@@ -81,6 +82,11 @@ def main() -> None:
         with sync_playwright() as playwright:
             browsers = {scheme: started(playwright, name, scheme) for scheme in ("light", "dark")}
             print(f"{name} {browsers['light'].version}")
+            try:
+                browsers["light"].new_context(**UNSET if name == "firefox" else {}).close()
+            except Error as error:
+                print(f"  this Playwright does not drive it: {str(error).splitlines()[0]}")
+                continue
             measure_board(browsers["light"], site)
             use_by_keys(browsers["light"], site)
             look_at_pages(name, browsers, site, axe)
@@ -139,8 +145,7 @@ def started(playwright: Playwright, name: str, scheme: str) -> Browser:
 def opened(browser: Browser, address: str, scheme: str = "light", width: int = 1280) -> Iterator[Page]:
     """A page from disk; prints what it says on the console, and requests for anything but files beside it."""
     is_chromium = browser.browser_type.name == "chromium"
-    unset = {"color_scheme": "null", "reduced_motion": "null", "forced_colors": "null", "contrast": "null"}
-    how = {"color_scheme": scheme} if is_chromium else unset
+    how = {"color_scheme": scheme} if is_chromium else UNSET
     context = browser.new_context(viewport={"width": width, "height": 900}, **how)
     page = context.new_page()
     said: list[str] = []
