@@ -56,6 +56,7 @@ FILTERS = """[...document.querySelectorAll('#facts select')].map((one, place) =>
   [place, one.parentElement.firstChild.textContent.trim(), [...one.options].slice(1, 4).map(o => o.value)])"""
 UNSET: Any = dict.fromkeys(("color_scheme", "reduced_motion", "forced_colors", "contrast"), "null")
 Times = tuple[float, ...]
+FRAME = "new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
 AXE = "axe.run(document, {resultTypes: ['violations'], preload: false})"
 
 
@@ -171,7 +172,7 @@ def measure_board(browser: Browser, site: Path) -> None:
             begin, before = time.perf_counter(), busy_ms() if busy_ms else 0.0
             page.goto(f"{site.as_uri()}/board.html")
             page.wait_for_selector("#grid[data-ready='1']")
-            page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+            page.evaluate(FRAME)
             shown = 1000 * (time.perf_counter() - begin)
             views[f"visit {number}"] = (shown, *([busy_ms() - before] if busy_ms else []))
     print_times("first view of the board", views)
@@ -292,7 +293,8 @@ def look_at_pages(name: str, browsers: dict[str, Browser], site: Path, axe: str 
             with opened(browsers[scheme], f"{site.as_uri()}/{address}", scheme, width) as page:
                 stem = address.partition("#")[0].replace("/", "-").removesuffix(".html")[:40]
                 stem = f"{stem}-{pages.index(address)}-{scheme}-{width}"
-                page.screenshot(path=pictures / f"{stem}.png", full_page=True)
+                # by default Playwright hides the caret with a style, which the page's policy refuses
+                page.screenshot(path=pictures / f"{stem}.png", full_page=True, caret="initial")
                 across = page.evaluate("document.documentElement.scrollWidth")
                 found = [] if axe is None else attempt(lambda: violations(page, axe))
                 wrong += len(found) + (across > width)
@@ -315,6 +317,7 @@ def published_run(site: Path) -> str:
 def violations(page: Page, axe: str) -> list[str]:
     """Violated rules of axe-core with the first element of each; all that folds is open."""
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    page.evaluate(FRAME)  # in which boxes that now scroll become places of the focus
     page.evaluate(axe)
     return [f"{one['id']}: {one['nodes'][0]['html'][:160]}" for one in page.evaluate(AXE)["violations"]]
 
