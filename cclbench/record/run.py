@@ -104,10 +104,10 @@ class Run:
         vars(run).pop("rows", None)
         return run
 
-    def with_source_name(self, name: str) -> Run:
-        """The same run of a source with that name, for pages that leave this machine."""
+    def with_record(self, record: Manifest) -> Run:
+        """The same run with another manifest, for pages that leave this machine."""
         run = copy(self)
-        vars(run)["record"] = msgspec.structs.replace(self.record, source=name)
+        vars(run)["record"] = record
         return run
 
     @property

@@ -10,6 +10,8 @@ from itertools import chain, combinations, islice
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple, Unpack
 
+from msgspec.structs import replace
+
 from cclbench.comparison.build import compare, run_subject
 from cclbench.comparison.work_groups import RANKINGS, WorkGroup, work_groups
 from cclbench.contribute.evidence import evidence_elsewhere
@@ -51,11 +53,14 @@ class _Found:
         return SERIAL if any(run.origin is not None for run in self.runs.values()) else session.engine
 
     def shown(self, place: Path) -> Run:
-        """The run as pages show it: its source is named without this machine's folders."""
+        """The run as pages show it: its source and card are named without this machine's folders."""
         run, data_point = self.runs[place], self.data_points.get(place)
+        source, card = PurePath(run.record.source).name, run.record.card
         if data_point is not None:
-            return run.with_source_name(data_point.card_path.relative_to(data_point.collection).as_posix())
-        return run.with_source_name(PurePath(run.record.source).name)
+            source = data_point.card_path.relative_to(data_point.collection).as_posix()
+        if card is not None:
+            card = replace(card, path=source if data_point else PurePath(card.path).name)
+        return run.with_record(replace(run.record, source=source, card=card))
 
     def add(self, run: Run, store: Store) -> Path:
         """Add a run unless it is there already, and return its place."""
