@@ -24,14 +24,14 @@ _PRICED: Final = "card: hardware.price_per_device_hour, hardware.count"
 def of_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Cost of each step on its slowest rank; mean over steps."""
     longest = {step: max(costs) for step, costs in by_step(ranks).items()}
-    yield Value(value=fmean(longest.values()), provenance="derived")
+    reasons = (value.reason for values in ranks.values() for value in values if value.step is None)
+    yield Value(value=fmean(longest.values()), provenance="derived", reason=next(reasons, None))
     for step in sorted(step for step in longest if step is not None):
         yield Value(value=longest[step], step=step, provenance="derived")
 
 
 _cost_metric = partial(
     metric,
-    unit="USD",
     better="lower",
     not_applicable="there is no card or it lacks a field, or the trace marks no steps",
     combine=of_slowest_rank,
@@ -41,6 +41,7 @@ _cost_metric = partial(
 
 @_cost_metric(
     "cost.step",
+    unit="USD",
     definition="Cost of the run's accelerators during a step, at the card's price per device hour. Idle"
     " devices cost the same; time outside the steps is not included.",
     formula="time.step · hardware.count · hardware.price_per_device_hour / 3600",
@@ -52,6 +53,8 @@ def cost_of_step(rank: RankView) -> Iterator[Value]:
 
 @_cost_metric(
     "cost.token",
+    unit="USD/token",
+    version=2,
     definition="Cost of a step (cost.step) per token of the step, by the card. Without traces, per output"
     " token of a serving client: cost of a second over serving.output_throughput.",
     formula="cost.step / (batch.global · batch.sequence_length)",
@@ -69,7 +72,8 @@ def cost_of_served_token(run: RunView) -> Iterable[Value]:
     def of_client(rate: Value) -> Value:
         if not rate.value:
             return rate
-        return replace(rate, value=_usd_per_second(run) / rate.value, provenance="derived")
+        cost = _usd_per_second(run) / rate.value
+        return replace(rate, value=cost, provenance="derived", reason=_with_price(rate.reason, run))
 
     return of_each_benchmark(
         run, lambda client: iter([of_client(rate_value(client, "output_throughput", output_tokens))])
@@ -80,10 +84,19 @@ def _per_step(rank: RankView, usd_per_second: float) -> Iterator[Value]:
     if rank.windows.policy == "trace":
         raise NotApplicable("a cost per step needs steps: the window is the whole trace")
     costs = [usd_per_second * seconds for seconds in (rank.parts.window / NS_PER_S).tolist()]
-    yield Value(value=fmean(costs), provenance="derived")
+    yield Value(value=fmean(costs), provenance="derived", reason=_with_price(None, rank))
     for step, cost in zip(rank.windows.steps, costs, strict=True):
         if step is not None:
             yield Value(value=cost, step=step, provenance="derived")
+
+
+def _with_price(reason: str | None, platform: Platform) -> str:
+    """A reason with the price and where it is from."""
+    price = card_field(platform, "hardware.price_per_device_hour")
+    hardware = platform.card.hardware if platform.card else None
+    dated = (hardware.price_source, hardware.price_date) if hardware else ()
+    origin = ", ".join(filter(None, dated)) or "whose source the card does not state"
+    return "; ".join(filter(None, (reason, f"at {price:g} USD per accelerator and hour, {origin}")))
 
 
 def _usd_per_second(platform: Platform) -> float:

@@ -78,7 +78,7 @@ class CardScaleOut(CardScaleUp, frozen=True):
 
 class Hardware(Struct, frozen=True):
     """The accelerators used; `accelerator`, `system`: catalog ids, `calibration`: a file beside the card,
-    `price_per_device_hour`: USD.
+    `price_per_device_hour`: USD, `price_source`: who asks it for what, `price_date`: when.
     """
 
     accelerator: str | None = None
@@ -90,6 +90,8 @@ class Hardware(Struct, frozen=True):
     scale_out: CardScaleOut = field(default_factory=CardScaleOut)
     driver: str | None = None
     price_per_device_hour: float | None = None
+    price_source: str | None = None
+    price_date: str | None = None
 
 
 class Versioned(Struct, frozen=True):

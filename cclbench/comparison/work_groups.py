@@ -18,18 +18,18 @@ from cclbench.comparison.fingerprint import Equality, Fingerprint, work_equality
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import window_refusal
 from cclbench.comparison.work import work_inequalities
-from cclbench.record.metric_name import metric_names
+from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 
-RANKINGS: Final = metric_names(
-    "throughput.tokens_per_device",
-    "serving.output_tokens_per_device",
-    "serving.output_throughput",
-    "energy.token",
-    "cost.token",
-    "log.time_to_train",
-)
-"""Metrics by which equal work is ranked."""
+RANKINGS: Final = {
+    metric_name("throughput.tokens_per_device"): "tokens/s per device",
+    metric_name("serving.output_tokens_per_device"): "output tokens/s per device",
+    metric_name("serving.output_throughput"): "output tokens/s in all",
+    metric_name("energy.token"): "J per token (tokens/s per W)",
+    metric_name("cost.token"): "USD per token (tokens per USD)",
+    metric_name("log.time_to_train"): "time to train",
+}
+"""Metrics by which equal work is ranked, and what they are called."""
 _BY_RULES: Final = "a benchmark of MLPerf's closed division, whose rules make its results equal work"
 
 

@@ -25,6 +25,7 @@ SUFFIXES: Final = {
     "FLOP/s": "flops_per_second",
     "J": "joules",
     "USD": "usd",
+    "USD/token": "usd_per_token",
 }
 """Unit as the end of a name, by the unit of result rows: base units, as Prometheus names them."""
 _LONGEST_KEY: Final = 200

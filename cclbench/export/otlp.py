@@ -23,6 +23,7 @@ UNITS: Final = {
     "count": "{count}",
     "FLOP/s": "{FLOP}/s",
     "USD": "{USD}",
+    "USD/token": "{USD}/{token}",
 }
 """UCUM's code of a unit, where it is another."""
 _NO_RECORDED_VALUE: Final = 1

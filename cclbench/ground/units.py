@@ -86,6 +86,7 @@ _SCALES = {
         unit: tuple((factor, prefix + unit) for factor, prefix in _LARGE)
         for unit in ("B", "B/s", "FLOP", "FLOP/s", "W", "J", "Hz")
     },
+    "USD/token": ((1e-6, "USD per million tokens"),),
 }
 
 
@@ -93,7 +94,7 @@ def humanise(value: float, unit: str) -> str:
     """A value in base SI units for people: three significant digits and a suitable prefix.
 
     0.0012 "s" → "1.20 ms"; 3e11 "B/s" → "300 GB/s"; 0.462 "1" → "46.2 %"; 1.06 "ratio" → "1.06×";
-    1234 "count" → "1,234".
+    1234 "count" → "1,234"; 2.4e-6 "USD/token" → "2.40 USD per million tokens".
     Other units are appended to the unscaled number.
     """
     if unit == "1":

@@ -47,7 +47,7 @@ def about_run(subject: ComparisonSubject) -> Iterator[tuple[str, str]]:
     if record.ranks:
         facts = dict(fact_lines(record, summarise_run(record, subject.results.scope, None)))
         yield "device", device_words(record) or ""
-        yield "ranks", facts["ranks"]
+        yield ("rank" if len(record.ranks) == 1 else "ranks"), facts["ranks"]
         open_words = ", incomplete" if subject.all_open else ""
         yield "steps", f"{subject.step_count}{open_words}" if subject.step_count else "none, whole trace"
     if dated := stated_date(record):

@@ -69,7 +69,10 @@ def hover_attribute(*lines: str | None) -> Markup:
 
 
 def known_of_row(row: Row) -> tuple[str, ...]:
-    """Description of a result row: value, scope, provenance, definition, reason."""
+    """Description of a result row: value, scope, provenance, definition, reason.
+
+    A part's is without the definition, which its metric has.
+    """
     about = (
         ", ".join(f"{key} {value}" for key in _ALSO if (value := getattr(row, key)) is not None)
         or "the whole run"
@@ -85,7 +88,7 @@ def known_of_row(row: Row) -> tuple[str, ...]:
         f"{row.metric} = {exact}",
         about,
         "; ".join(origin),
-        metric_definition(row.metric),
+        "" if row.narrowed else metric_definition(row.metric),
         row.reason or "",
     )
 

@@ -104,6 +104,12 @@ class Run:
         vars(run).pop("rows", None)
         return run
 
+    def with_record(self, record: Manifest) -> Run:
+        """The same run with another manifest, for pages that leave this machine."""
+        run = copy(self)
+        vars(run)["record"] = record
+        return run
+
     @property
     def id(self) -> str:
         """The run's name in its store; see `stored_name`."""
@@ -141,8 +147,7 @@ class Run:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """The manifest as a dict: source files and hashes, ranks, counts, what was left out and why."""
-        plain: dict[str, Any] = msgspec.json.decode(manifest.text(self.record))
-        return plain
+        return msgspec.json.decode(manifest.text(self.record), type=dict[str, Any])
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:

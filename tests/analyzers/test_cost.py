@@ -14,6 +14,7 @@ import cclbench
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.card.json_schema import value_misfit
 from cclbench.card.model import Card
+from cclbench.ground.units import humanise
 
 S = 10**9
 PRICE = "hardware.price_per_device_hour"
@@ -37,7 +38,28 @@ def test_a_step_costs_what_all_devices_do_while_the_slowest_rank_works() -> None
     assert told(rows) == pytest.approx({None: 3.5e-3, 0: 3e-3, 1: 4e-3})
     assert {(row["unit"], row["provenance"]) for row in rows} == {("USD", "derived")}
     of_token, *_ = rows_of("cost.token", a_job(3, 1), a_job(2, 4, rank=1))
-    assert of_token["value"] == pytest.approx(3.5e-3 / 40)
+    # 3.5 thousandths of a dollar over 40 tokens: 87.5 dollars per million tokens
+    assert of_token["value"] == pytest.approx(87.5e-6)
+    assert humanise(of_token["value"], of_token["unit"]) == "87.5 USD per million tokens"
+
+
+@pytest.mark.parametrize(
+    ("stated", "origin"),
+    [
+        ({}, "whose source the card does not state"),
+        ({"hardware__price_source": "a cloud, on demand"}, "a cloud, on demand"),
+        (
+            {"hardware__price_source": "a cloud", "hardware__price_date": "2026-10-01"},
+            "a cloud, 2026-10-01",
+        ),
+    ],
+)
+def test_a_cost_says_where_its_price_is_from(stated: dict[str, str], origin: str) -> None:
+    ranks = a_job(3, of=priced(**stated)), a_job(2, rank=1, of=priced(**stated))
+    for name in ("cost.step", "cost.token"):
+        whole, *steps = rows_of(name, *ranks)
+        assert whole["reason"] == f"at 1.8 USD per accelerator and hour, {origin}"
+        assert [row["reason"] for row in steps] == [None]
 
 
 def test_without_a_price_there_is_no_cost() -> None:
@@ -57,7 +79,8 @@ def test_a_served_token_by_the_clients_rate(test_data: Path, tmp_path: Path) -> 
     (tmp_path / "bench.json").write_bytes(file.read_bytes())
     (tmp_path / "served.yaml").write_text(
         "version: 2\nid: served\ndescription: a server\nworkload: {phase: serving}\n"
-        "hardware: {count: 1, price_per_device_hour: 3.6}\nevidence: {traces: [{path: bench.json}]}\n"
+        "hardware: {count: 1, price_per_device_hour: 3.6, price_source: a list, price_date: 2026-10-01}\n"
+        "evidence: {traces: [{path: bench.json}]}\n"
     )
     asked = ["cost.token", "serving.output_throughput"]
     run = cclbench.run(tmp_path / "served.yaml", store=tmp_path / "store", metrics=asked)
@@ -65,6 +88,7 @@ def test_a_served_token_by_the_clients_rate(test_data: Path, tmp_path: Path) -> 
     rate = found["serving.output_throughput"]["value"]
     assert found["cost.token"]["value"] == pytest.approx(1e-3 / rate)
     assert (found["cost.token"]["status"], found["cost.token"]["provenance"]) == ("ok", "derived")
+    assert found["cost.token"]["reason"].endswith("at 3.6 USD per accelerator and hour, a list, 2026-10-01")
 
 
 def test_a_client_without_a_rate_says_why_it_has_no_cost() -> None:

@@ -112,7 +112,9 @@ def test_filters_and_the_order_are_in_the_address(browser: Browser, site: Path) 
         assert names == sorted(names, reverse=True)  # the step grows with the number
         assert names[0].startswith("paper")
         page.get_by_role("button", name="run", exact=True).press("Enter")
-        assert rows(page) == sorted(names)
+        names = rows(page)
+        assert names == sorted(names)
+        assert names[0] == "paper-00000"
         assert "sort=id.asc" in page.url
 
 
@@ -131,6 +133,12 @@ def test_a_cell_opens_its_evidence(browser: Browser, site: Path) -> None:
                 break
         page.keyboard.press("Enter")
         assert page.locator("#evidence").is_visible()
+        page.keyboard.press("Escape")
+        # So do the cells of facts and of proved work.
+        for field, words in (("framework", "As paper published it."), ("rank", "not proved equal")):
+            page.locator(f"#grid .tabulator-cell[tabulator-field={field}]").first.click()
+            assert words in page.locator("#evidence").inner_text()
+            page.get_by_role("button", name="Close").click()
 
 
 def test_selected_rows_are_compared(browser: Browser, site: Path) -> None:
@@ -177,6 +185,8 @@ def test_plots_are_drawn_and_paper_has_a_plain_table(browser: Browser, site: Pat
         assert page.locator("#scatter-plot canvas").count() == 1
         assert "rows have both" in page.locator("#scatter-words").inner_text()
         assert "2 of 2 benchmarks are best" in page.locator("#pareto").inner_text()
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate("document.querySelector('#scatter-plot canvas').clientWidth") <= 640
     with opened(browser, site, "history.html") as page:
         assert page.locator("canvas").count() == 1
         assert "nightly" in page.locator("main").inner_text()

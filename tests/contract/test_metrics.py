@@ -33,7 +33,7 @@ LEADERBOARD = {
     "ttft": "serving.ttft",
     "tpot": "serving.tpot",
 }
-UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count", "J", "USD", "s/B"}
+UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count", "J", "USD", "USD/token", "s/B"}
 
 
 VERSIONS = {
@@ -58,6 +58,7 @@ VERSIONS = {
     "compute.precision_time": 2,
     "compute.roofline_efficiency": 4,
     "compute.unfused": 2,
+    "cost.token": 2,
     "data.stall": 3,
     "memory.bound_share": 4,
     "log.profiler_overhead": 2,

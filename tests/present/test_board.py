@@ -17,13 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.compared_subjects import card, subject
 from helpers.site_store import DEFECT, published_row
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cclbench.cli import main
 from cclbench.comparison.work_groups import WorkGroup
 from cclbench.ground.errors import UsageError
 from cclbench.ground.units import display_scale
 from cclbench.present.board.build import build_site
-from cclbench.present.board.document import Board, board_document, published_document
+from cclbench.present.board.document import Board, board_document, packed_column, published_document
 from cclbench.present.board.pages import MARK
 from cclbench.present.board.rows import BoardRow, _card_facts, page_name, read_run
 from cclbench.record.store import Store
@@ -45,14 +47,20 @@ def rows(store: Store) -> list[BoardRow]:
     return [read_run(run, None).row for run in store.runs()]
 
 
+def unpacked(column: dict[str, list[Any]]) -> list[Any]:
+    """The values of a packed column."""
+    times = column.get("times", [1] * len(column["of"]))
+    return [value for value, count in zip(column["of"], times, strict=True) for _ in range(count)]
+
+
 def figure_of(document: dict[str, Any], metric: str, number: int) -> tuple[float | None, list[str | None]]:
     """Value, and status, provenance and reason, as the script of the pages finds them."""
     column = document["figures"][[one["name"] for one in document["metrics"]].index(metric)]
     numbers = [first + place for first, count in column["rows"] for place in range(count)]
     place = numbers.index(number)
     texts = document["texts"]
-    words = document["cells"][column["cells"][place]][:3]
-    return column["values"][place], [None if word is None else texts[word] for word in words]
+    words = document["cells"][unpacked(column["cells"])[place]][:3]
+    return unpacked(column["values"])[place], [None if word is None else texts[word] for word in words]
 
 
 def test_figures_are_exact_and_keep_their_defects(rows: list[BoardRow]) -> None:
@@ -72,7 +80,7 @@ def test_a_row_without_a_number_has_its_reason(rows: list[BoardRow]) -> None:
     document = board_document(Board([one, rows[1]], []))
     reason = "not published: its tool gave no number"
     assert figure_of(document, "compute.mfu", 1) == (None, ["not_applicable", None, reason])
-    assert document["rows"]["page"] == ["runs/own.html", None]
+    assert unpacked(document["rows"]["page"]) == ["runs/own.html", None]
 
 
 def test_published_figures_are_ranked_where_they_are_asked_for(rows: list[BoardRow]) -> None:
@@ -80,17 +88,24 @@ def test_published_figures_are_ranked_where_they_are_asked_for(rows: list[BoardR
     # 1,000 and 998 tokens/s: the first is ahead.
     ranking = {"rows": [0, 2], "ranks": [1, 2]}
     assert document["rankings"] == {"throughput.tokens_per_device": {"p": ranking, "pm": ranking}}
-    assert document["rows"]["group"] == [0, None, 0, None]
+    assert unpacked(document["rows"]["group"]) == [0, None, 0, None]
 
 
 def test_what_is_published_with_a_row_is_kept(rows: list[BoardRow]) -> None:
     document = published_document(rows)
     texts = document["texts"]
     assert document["rows"] == [[0, 4]]
-    assert [texts[code] for code in document["columns"]["metadata.model_family"]] == ["llama"] * 4
-    phases = document["columns"]["metadata.phase"]
+    assert document["columns"]["metadata.model_family"] == {"of": [texts.index("llama")], "times": [4]}
+    phases = unpacked(document["columns"]["metadata.phase"])
     assert phases[1] is None
     assert texts[phases[0]] == "training"
+
+
+@given(st.lists(st.sampled_from([None, 0, 1.5]), max_size=20))
+def test_a_packed_column_keeps_its_values_and_is_never_longer(values: list[float | None]) -> None:
+    column = packed_column(values)
+    assert unpacked(column) == values
+    assert sum(map(len, column.values())) <= len(values)
 
 
 def test_scales_are_those_of_single_figures() -> None:
@@ -169,6 +184,8 @@ def test_a_repository_is_recomputed_if_asked_for(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "runs" / page_name(row.id)).read_text()
     assert "verified: every recorded value was reproduced" in page
     assert f"cclbench verify {name}" in page
+    assert f"cclbench run workload_cards/{name}.yaml" in page
+    assert str(tmp_path) not in page  # nobody else needs to know this machine's folders
 
 
 def test_the_standard_workload_of_a_card_is_a_fact() -> None:

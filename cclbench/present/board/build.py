@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain, combinations, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final, NamedTuple, Unpack
+
+from msgspec.structs import replace
 
 from cclbench.comparison.build import compare, run_subject
 from cclbench.comparison.work_groups import RANKINGS, WorkGroup, work_groups
@@ -49,6 +51,16 @@ class _Found:
     def engine(self, session: Workspace) -> Engine:
         """The engine that reads the runs: this process where a store is at a URL, whose access it holds."""
         return SERIAL if any(run.origin is not None for run in self.runs.values()) else session.engine
+
+    def shown(self, place: Path) -> Run:
+        """The run as pages show it: its source and card are named without this machine's folders."""
+        run, data_point = self.runs[place], self.data_points.get(place)
+        source, card = PurePath(run.record.source).name, run.record.card
+        if data_point is not None:
+            source = data_point.card_path.relative_to(data_point.collection).as_posix()
+        if card is not None:
+            card = replace(card, path=source if data_point else PurePath(card.path).name)
+        return run.with_record(replace(run.record, source=source, card=card))
 
     def add(self, run: Run, store: Store) -> Path:
         """Add a run unless it is there already, and return its place."""
@@ -180,7 +192,7 @@ def _write_comparisons(
     for pair in chosen:
         base, other = (board.rows[number].id for number in pair)
         place = by_id[base]
-        runs = found.runs[place], found.runs[by_id[other]]
+        runs = found.shown(place), found.shown(by_id[other])
         tasks.append(_Pair(found.stores[place], *runs, folder / page_name(f"{base}--{other}")))
     words = found.engine(session).map(_write_comparison, tasks, progress=session.progress, what="comparing")
     pages, headlines = {}, []
@@ -228,7 +240,7 @@ def _write_runs(
         if row.published is None:
             place = by_id[row.id]
             origin = origin_of(row, found.data_points.get(place), found.verified.get(row.id))
-            tasks.append(_RunPage(found.runs[place], origin, folder / page_name(row.id)))
+            tasks.append(_RunPage(found.shown(place), origin, folder / page_name(row.id)))
     found.engine(session).map(_write_run, tasks, progress=session.progress, what="writing pages")
 
 

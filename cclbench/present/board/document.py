@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
@@ -100,7 +101,7 @@ class _Texts:
 
 
 def board_document(board: Board) -> dict[str, Any]:
-    """The board in columns; `cells` are the distinct statuses, provenances, reasons, ... of figures."""
+    """The board in packed columns; `cells` are the distinct words about figures."""
     texts = _Texts()
     cells: dict[tuple[Any, ...], int] = {}
 
@@ -114,26 +115,28 @@ def board_document(board: Board) -> dict[str, Any]:
         figures.append(
             {
                 "rows": _ranges(own),
-                "values": [row.value for row in own.values()],
-                "cells": [cell(row) for row in own.values()],
+                "values": packed_column([row.value for row in own.values()]),
+                "cells": packed_column([cell(row) for row in own.values()]),
             }
         )
     group_of = {member: number for number, group in enumerate(board.groups) for member in group.members}
     number_of = {row.id: number for number, row in enumerate(board.rows)}
     points = collected_points(row.points for row in board.rows)
+    columns: dict[str, list[Any]] = {
+        "id": [texts.number(row.id) for row in board.rows],
+        "page": [None if row.published else board.page(row) for row in board.rows],
+        "published": [texts.number(row.published and row.published["source"]) for row in board.rows],
+        "verified": [texts.number(board.verified.get(row.id)) for row in board.rows],
+        "date": [None if row.date is None else row.date.date().isoformat() for row in board.rows],
+        "group": [group_of.get(number) for number in range(len(board.rows))],
+    }
     return {
         "facts": [
-            {"name": name, "label": label, "of": [texts.number(row.facts[name]) for row in board.rows]}
+            {"name": name, "label": label}
+            | packed_column([texts.number(row.facts[name]) for row in board.rows])
             for name, label in FACTS.items()
         ],
-        "rows": {
-            "id": [texts.number(row.id) for row in board.rows],
-            "page": [None if row.published else board.page(row) for row in board.rows],
-            "published": [texts.number(row.published and row.published["source"]) for row in board.rows],
-            "verified": [texts.number(board.verified.get(row.id)) for row in board.rows],
-            "date": [None if row.date is None else row.date.date().isoformat() for row in board.rows],
-            "group": [group_of.get(number) for number in range(len(board.rows))],
-        },
+        "rows": {name: packed_column(values) for name, values in columns.items()},
         "groups": [{"basis": printable(group.basis), "rows": len(group.members)} for group in board.groups],
         "metrics": [_metric_column(board, name) for name in board.metrics],
         "figures": figures,
@@ -144,6 +147,7 @@ def board_document(board: Board) -> dict[str, Any]:
             }
             for metric, of in board.rankings.items()
         },
+        "ranking_names": RANKINGS,
         "comparisons": [
             [number_of[first], number_of[second], page] for (first, second), page in board.comparisons.items()
         ],
@@ -179,7 +183,7 @@ def _metric_column(board: Board, name: str) -> dict[str, Any]:
 
 
 def published_document(rows: Sequence[BoardRow]) -> dict[str, Any]:
-    """What is published with each row: the rows' numbers, and in columns, numbers of texts."""
+    """What is published with each row: the rows' numbers, and in packed columns, numbers of texts."""
     texts = _Texts()
     published = {number: row.published for number, row in enumerate(rows) if row.published is not None}
     names = dict.fromkeys(name for one in published.values() for name in one)
@@ -189,8 +193,16 @@ def published_document(rows: Sequence[BoardRow]) -> dict[str, Any]:
             return None
         return texts.number(value if isinstance(value, str | int | float) else json.dumps(value))
 
-    columns = {name: [number(one.get(name)) for one in published.values()] for name in names}
+    columns = {name: packed_column([number(one.get(name)) for one in published.values()]) for name in names}
     return {"rows": _ranges(published), "columns": columns, "texts": list(texts.numbers)}
+
+
+def packed_column(values: Sequence[Any]) -> dict[str, Any]:
+    """A column as its values or, where that is shorter, as runs of equal values with their lengths."""
+    runs = [(value, sum(1 for _ in run)) for value, run in groupby(values)]
+    if 2 * len(runs) >= len(values):
+        return {"of": list(values)}
+    return {"of": [value for value, _ in runs], "times": [count for _, count in runs]}
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:

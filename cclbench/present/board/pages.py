@@ -195,11 +195,13 @@ def _by(rows: Iterable[BoardRow], key: Any) -> dict[str, list[BoardRow]]:
 def _write_kind(kind: _SubjectKind, of: Mapping[str, Sequence[BoardRow]], board: Board, folder: Path) -> None:
     """The list of all, and a page of each, with its rows: own ones first."""
     (folder / kind.folder).mkdir()
-    names = list(of) if kind is _METRIC else sorted(of, key=lambda name: (-len(of[name]), name))
+    names = (
+        list(of)
+        if kind is _METRIC
+        else sorted(of, key=lambda name: (-_own_count(of[name]), -len(of[name]), name))
+    )
     context = {"kind": kind, "board": board}
-    lines = [
-        (name, page_name(name), len(of[name]), sum(not row.published for row in of[name])) for name in names
-    ]
+    lines = [(name, page_name(name), len(of[name]), _own_count(of[name])) for name in names]
     _write(folder / f"{kind.folder}.html", "list", kind.all, context | {"lines": lines})
     for name in names:
         rows = sorted((row for row in of[name] if not row.published), key=lambda row: row.id)
@@ -217,6 +219,11 @@ def _write_kind(kind: _SubjectKind, of: Mapping[str, Sequence[BoardRow]], board:
             "filter": board_filter(kind, of[name][0], name),
         }
         _write(folder / kind.folder / page_name(name), "subject", name, context | about, root="../")
+
+
+def _own_count(rows: Sequence[BoardRow]) -> int:
+    """The number of rows that are not published by others."""
+    return sum(not row.published for row in rows)
 
 
 def board_filter(kind: _SubjectKind, row: BoardRow, name: str) -> Mapping[str, str]:

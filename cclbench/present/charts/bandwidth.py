@@ -136,7 +136,7 @@ def _draw_bandwidth(
     roofs: Sequence[tuple[ComparisonSubject, LinkRoof]],
     kinds: Sequence[str],
 ) -> tuple[Figure, Titles]:
-    figure, axes = blank_canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
+    figure, axes = blank_canvas(HALF_PX, 330, left=78, right=14, top=24, bottom=46)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     titles: dict[str, str] = {}
@@ -197,6 +197,8 @@ def _hover_text(run: ComparisonSubject, point: BandwidthPoint) -> str:
 
 
 def _label_axes(axes: Axes, found: Sequence[tuple[ComparisonSubject, Sequence[BandwidthPoint]]]) -> None:
+    from cclbench.present.charts.ticks import label_above, logarithmic_axis
+
     low = min(point.low for _, points in found for point in points)
     high = max(point.high for _, points in found for point in points)
     first, last = max(0, round(low).bit_length() - 1), round(high).bit_length() - 1
@@ -208,5 +210,6 @@ def _label_axes(axes: Axes, found: Sequence[tuple[ComparisonSubject, Sequence[Ba
     axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "B/s"))
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom / 1.3, top * 1.6)
+    logarithmic_axis(axes.yaxis)
     axes.set_xlabel("payload size")
-    axes.set_ylabel("bus bandwidth")
+    label_above(axes, "bus bandwidth")

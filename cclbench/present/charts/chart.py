@@ -29,8 +29,6 @@ _PX_AN_INCH: Final = 72
 """matplotlib's SVG is in points: a point becomes a pixel of the page."""
 FAILED: Final = "failed"
 """Begin of what a section says in place of its charts if it raises."""
-_FEW_DECADES: Final = 300
-"""Below this ratio of an axis' limits fewer than two powers of ten may lie between them."""
 
 Draw = TypeVar("Draw", bound="Callable[[Sequence[ComparisonSubject]], Chart | Iterable[Chart]]")
 Titles = Mapping[str, str | Sequence[str]]
@@ -133,12 +131,11 @@ def blank_canvas(
 
 
 def roofline_axes(axes: Axes) -> None:
-    """Logarithmic axes of FLOP per byte and FLOP/s, with ticks at 1, 2 and 5 if there are few decades."""
-    from matplotlib.ticker import LogLocator
+    """Logarithmic axes of FLOP per byte and FLOP/s."""
+    from cclbench.present.charts.ticks import logarithmic_axis
 
-    for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-        if limits[1] < _FEW_DECADES * limits[0]:
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    for axis in (axes.xaxis, axes.yaxis):
+        logarithmic_axis(axis)
     axes.xaxis.set_major_formatter(lambda v, _: f"{v:g}")
     axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "FLOP/s"))
     axes.minorticks_off()

@@ -99,9 +99,9 @@ def points_of(rows: Results) -> tuple[list[Point], int]:
 
 
 def _draw_overlap(found: Sequence[tuple[ComparisonSubject, Sequence[Point]]]) -> tuple[Figure, Titles]:
-    from cclbench.present.charts.ticks import quantity_axis
+    from cclbench.present.charts.ticks import label_above, quantity_axis
 
-    figure, axes = blank_canvas(HALF_PX, 330, left=76, right=24, top=10, bottom=46)
+    figure, axes = blank_canvas(HALF_PX, 330, left=76, right=24, top=24, bottom=46)
     titles: dict[str, list[str]] = {}
     for run, points in found:
         x, y = [point[1] for point in points], [point[2] for point in points]
@@ -139,7 +139,7 @@ def _draw_overlap(found: Sequence[tuple[ComparisonSubject, Sequence[Point]]]) ->
     quantity_axis(axes.xaxis, "1", 6)
     quantity_axis(axes.yaxis, "s")
     axes.set_xlabel("communication hidden behind compute")
-    axes.set_ylabel("step time")
+    label_above(axes, "step time")
     return figure, titles
 
 

@@ -82,13 +82,13 @@ def _with(points: ServingPoints, latency: str) -> list[int]:
 
 
 def _draw_panel(points: ServingPoints, latency: str) -> tuple[Figure, Titles]:
-    figure, axes = blank_canvas(HALF_PX, HEIGHT_PX, left=84, right=24, top=12, bottom=44)
+    figure, axes = blank_canvas(HALF_PX, HEIGHT_PX, left=84, right=24, top=26, bottom=44)
     return figure, draw_points(axes, points, latency)
 
 
 def draw_points(axes: Axes, points: ServingPoints, latency: str) -> Titles:
     """Draw the points that state a latency, and the front of each workload; returns hover texts."""
-    from cclbench.present.charts.ticks import quantity_axis
+    from cclbench.present.charts.ticks import label_above, logarithmic_axis, quantity_axis
 
     titles: dict[str, str] = {}
     runs = list(dict.fromkeys(point.run for point in points.points))
@@ -131,6 +131,7 @@ def draw_points(axes: Axes, points: ServingPoints, latency: str) -> Titles:
     axes.margins(0.08)
     if max(seconds) > _DECADE * min(seconds) > 0:
         axes.set_xscale("log")
+        logarithmic_axis(axes.xaxis)
         axes.xaxis.set_major_formatter(lambda seconds, _: humanise(seconds, "s"))
         axes.minorticks_off()
     else:
@@ -138,7 +139,7 @@ def draw_points(axes: Axes, points: ServingPoints, latency: str) -> Titles:
     axes.set_ylim(0, _HEADROOM * max(rates) or 1)
     figure, stat = latency.split(" ")
     axes.set_xlabel(f"{_FIGURES[figure]}, {stat}")
-    axes.set_ylabel("output tokens/s per accelerator" if points.is_per_device else "output tokens/s in all")
+    label_above(axes, f"output tokens/s {'per accelerator' if points.is_per_device else 'in all'}")
     return titles
 
 

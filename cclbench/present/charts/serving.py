@@ -132,9 +132,9 @@ def _draw_percentiles(drawn: Sequence[_Drawn], names: Sequence[str]) -> tuple[Fi
 
 
 def _draw_curves(drawn: Sequence[_Drawn], names: Sequence[str]) -> tuple[Figure, Titles]:
-    from matplotlib.ticker import LogLocator
+    from cclbench.present.charts.ticks import label_above, logarithmic_axis
 
-    figure, axes = blank_canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
+    figure, axes = blank_canvas(HALF_PX, 330, left=78, right=14, top=24, bottom=46)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     titles: dict[str, str] = {}
@@ -150,9 +150,9 @@ def _draw_curves(drawn: Sequence[_Drawn], names: Sequence[str]) -> tuple[Figure,
                 titles[gid] = f"{with_letter(run, name)} at concurrency {load:,.0f}: {humanise(value, 's')}"
     loads = sorted({load for _, curves in drawn for points in curves.values() for load, _ in points})
     axes.set_xticks(loads, [f"{load:,.0f}" for load in loads])
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    logarithmic_axis(axes.yaxis)
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: humanise(value, "s"))
     axes.set_xlabel("requests at a time")
-    axes.set_ylabel("latency")
+    label_above(axes, "latency")
     return figure, titles

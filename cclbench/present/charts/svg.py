@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree as ET
 
@@ -27,6 +28,8 @@ _THEME: Final = {values[0]: f"var(--{name})" for name, values in COLOURS.items()
 _FONT: Final = re.compile(r"(?P<weight>bold|[6-9]00)?[^0-9]*(?P<size>[0-9.]+)px")
 _LINK: Final = re.compile(r"^(url\(|)#(?![0-9a-f]{6}$)")
 _LINKS: Final = ("href", "clip-path", "fill")
+_LENGTHS: Final = ("x", "y", "transform")
+_FRACTION: Final = re.compile(r"-?\d+\.\d{3,}")
 _COLOURED: Final = ("fill", "stroke")
 _DEFAULTS: Final = {("stroke-linejoin", "round"), ("stroke-linecap", "butt")}
 """Properties that the page's style sheet sets for all charts."""
@@ -115,7 +118,22 @@ def _plain_attributes(element: ET.Element, prefix: str) -> None:
         found |= {key: _LINK.sub(rf"\1#{prefix}", found[key])} if key in found else {}
     for key in _COLOURED:
         found |= {key: _THEME.get(found[key], found[key])} if key in found else {}
+    for key in _LENGTHS:
+        found |= {key: _rounded(found[key])} if key in found else {}
+    if "d" in found:
+        found["d"] = _short_path(found["d"])
     element.attrib = found
+
+
+def _rounded(numbers: str) -> str:
+    """Lengths in pixels to a hundredth."""
+    return _FRACTION.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), numbers)
+
+
+def _short_path(path: str) -> str:
+    """A path in hundredths of a pixel, without lines of length 0."""
+    points = [point.strip() for point in re.split(r"(?=[A-Za-z])", _rounded(path))]
+    return " ".join(point for before, point in pairwise(points) if point != before or point[0] != "L")
 
 
 def _add_hover_text(group: ET.Element, text: str | Sequence[str]) -> None:

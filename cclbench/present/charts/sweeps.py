@@ -70,7 +70,7 @@ def _known_rates(table: FigureTable) -> list[float]:
 
 
 def _draw_sweeps(sweeps: Sequence[_Sweep]) -> tuple[Figure, Titles]:
-    figure, axes = blank_canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
+    figure, axes = blank_canvas(HALF_PX, 330, left=78, right=14, top=24, bottom=46)
     axes.set_xscale("log", base=2)
     titles: dict[str, str] = {}
     for number, (run, table) in enumerate(sweeps):
@@ -125,6 +125,8 @@ def _draw_curve(
 
 
 def _label_axes(axes: Axes, sizes: Sequence[float]) -> None:
+    from cclbench.present.charts.ticks import label_above
+
     first, last = (round(size).bit_length() - 1 for size in (min(sizes), max(sizes)))
     powers = range(first, last + 1, -(-(last - first) // _TICKS) or 1)
     axes.set_xticks([2.0**power for power in powers], [size_text(2**power) for power in powers])
@@ -132,4 +134,4 @@ def _label_axes(axes: Axes, sizes: Sequence[float]) -> None:
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: humanise(value, "B/s"))
     axes.set_xlabel("message size")
-    axes.set_ylabel("bus bandwidth")
+    label_above(axes, "bus bandwidth")

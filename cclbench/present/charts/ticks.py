@@ -6,12 +6,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.ticker import FixedFormatter, MaxNLocator, ScalarFormatter
+from matplotlib.ticker import FixedFormatter, LogLocator, MaxNLocator, ScalarFormatter
 
 from cclbench.ground.units import scale_of
+from cclbench.present.charts.palette import light_colour
 
 _MOST: Final = 7
+_FEW_DECADES: Final = 300
+"""Below this ratio of an axis' limits fewer than two powers of ten may lie between them."""
+_ONE_DECADE: Final = 10
 
 
 class QuantityFormatter(ScalarFormatter):
@@ -37,6 +42,20 @@ def quantity_axis(axis: Axis, unit: str, most: int = _MOST) -> None:
     """At most that many ticks at round values of a linear axis, with their unit."""
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(QuantityFormatter(unit))
+
+
+def logarithmic_axis(axis: Axis) -> None:
+    """Ticks at powers of ten; over few decades at 1, 2 and 5, within one so that a ratio of 1.7 has one."""
+    low, high = axis.get_view_interval()
+    if high < _ONE_DECADE * low:
+        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+    elif high < _FEW_DECADES * low:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+
+
+def label_above(axes: Axes, words: str) -> None:
+    """The label of the y axis above it: beside it, phones' larger tick labels would cover it."""
+    axes.set_title(words, loc="left", fontsize="medium", color=light_colour("muted"), pad=6)
 
 
 def index_axis(axis: Axis, labels: Sequence[str], most: int) -> None:

@@ -6,9 +6,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from cclbench.present.charts.ticks import QuantityFormatter, index_axis, quantity_axis
+from cclbench.present.charts.ticks import QuantityFormatter, index_axis, logarithmic_axis, quantity_axis
 
 
 def labels_of(low: float, high: float, unit: str) -> list[str]:
@@ -34,6 +36,16 @@ def test_ticks_differ_by_the_same_amount(low: float, high: float, unit: str, fir
     numbers = [float(label.split()[0]) for label in shown]
     steps = {round(b - a, 9) for a, b in pairwise(numbers)}
     assert len(steps) == 1
+
+
+@given(st.floats(1e-9, 1e15), st.floats(2, 1e6))
+def test_a_logarithmic_axis_has_ticks_within_its_limits(low: float, ratio: float) -> None:
+    axes = Figure().add_subplot()
+    axes.set_yscale("log")
+    axes.set_ylim(low, low * ratio)
+    logarithmic_axis(axes.yaxis)
+    within = [tick for tick in axes.yaxis.get_major_locator()() if low <= tick <= low * ratio]
+    assert 1 <= len(within) <= 12
 
 
 def test_changes_have_a_sign_and_their_own_size() -> None:

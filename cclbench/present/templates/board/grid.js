@@ -29,9 +29,9 @@
   for (const metric of metrics) {
     const field = `m${metric.k}`;
     for (const [n, place] of metric.places) {
-      const value = B.figures[metric.k].values[place];
+      const value = metric.values[place];
       rows[n][field] = value;
-      if (value !== null && text(B.cells[B.figures[metric.k].cells[place]][1]) === "modelled")
+      if (value !== null && text(B.cells[metric.cells[place]][1]) === "modelled")
         modelled.push([rows[n], field, value]);
     }
   }
@@ -62,6 +62,8 @@
   const headOf = (title) => ({ title, titleFormatter: () => document.createTextNode(title) });
   const plain = (cell) => document.createTextNode(cell.getValue() ?? "");
   const evidenceOf = (metric) => (event, cell) => showEvidence(cell.getRow().getData(), metric);
+  const openFact = (words) => (event, cell) => showFact(cell.getRow().getData(), cell.getValue(), words);
+  const openWork = (event, cell) => showWork(cell.getRow().getData());
   const metricColumn = (metric) =>
     column(`${label(metric)}${metric.symbol && ` [${metric.symbol}]`}`, `m${metric.k}`, {
       hozAlign: "right",
@@ -82,6 +84,7 @@
         column(words, name, {
           width: name === "accelerator" ? 140 : 92,
           formatter: plain,
+          cellClick: openFact(words),
           ...(counted.includes(name) ? asNumber : {}),
         }),
       ),
@@ -119,15 +122,24 @@
         frozen: innerWidth > 700,
         formatter: (cell) => el("span", {}, tag(cell.getData()), " ", runLink(cell.getData())),
       }),
-      column("rank", "rank", { width: 80, ...asNumber, formatter: plain }),
+      column("rank", "rank", {
+        width: 80,
+        ...asNumber,
+        formatter: plain,
+        cellClick: openWork,
+      }),
       column("work", "group", {
         width: 74,
         ...asNumber,
         formatter: (cell) =>
           document.createTextNode(cell.getValue() === null ? "" : `W${cell.getValue() + 1}`),
-        cellClick: (event, cell) => showWork(cell.getData()),
+        cellClick: openWork,
       }),
-      column("workload", "workload", { width: 175, formatter: plain }),
+      column("workload", "workload", {
+        width: 175,
+        formatter: plain,
+        cellClick: openFact("workload"),
+      }),
       factColumns("system", systems),
       ...[...topics]
         .filter(([, own]) => own.length)
@@ -172,6 +184,8 @@
     maxHeight: Math.max(360, innerHeight * 0.72),
     layout: "fitDataFill",
     renderVerticalBuffer: 90,
+    rowHeight: 30,
+    autoResize: false, // else each filter that changes the grid's height lays it out twice
     index: "n",
     columnDefaults: { headerTooltip: false, resizable: "header" },
     placeholder: "No row fits: ask for published rows, or reset the filters.",
@@ -226,6 +240,9 @@
     dialog.replaceChildren(el("h2", { id: "evidence-title" }, title), ...content, close);
     dialog.showModal();
   };
+  const paragraph = (...content) => el("p", {}, ...content);
+  const evidenceLink = (row, section) =>
+    el("a", { href: row.published ? row.page : `${row.page}#${section}` }, "The evidence");
   const showEvidence = (row, metric) => {
     const one = figure(row, metric);
     if (one === null) return;
@@ -239,41 +256,37 @@
       ["definition", metric.definition],
       ["version of the definition", one.version],
     ];
+    const stated = lines.filter(([, words]) => words !== null);
     openDialog(
       el("span", {}, el("bdi", {}, metric.name), ` of `, el("bdi", {}, row.id)),
-      el(
-        "dl",
-        {},
-        ...lines
-          .filter(([, words]) => words !== null)
-          .flatMap(([name, words]) => [el("dt", {}, name), el("dd", {}, words)]),
-      ),
-      el(
-        "p",
-        {},
-        el("a", { href: row.published ? row.page : `${row.page}#metrics` }, "The evidence"),
-        " · ",
+      el("dl", {}, ...stated.flatMap(([name, words]) => [el("dt", {}, name), el("dd", {}, words)])),
+      paragraph(
+        evidenceLink(row, "metrics"),
+        metric.page ? " · " : null,
         metric.page ? el("a", { href: metric.page }, "About the metric") : null,
       ),
     );
   };
+  const showFact = (row, value, words) =>
+    openDialog(
+      el("span", {}, `${words} of `, el("bdi", {}, row.id)),
+      paragraph(el("bdi", {}, String(value ?? "not stated"))),
+      paragraph(row.published ? `As ${row.published} published it.` : "By the run's card or its traces."),
+      paragraph(evidenceLink(row, "sources")),
+    );
   const showWork = (row) => {
-    if (row.group === null) return;
+    if (row.group === null) {
+      openDialog("No rank", paragraph("Its work is not proved equal to another run's."));
+      return;
+    }
+    const { rows: count, basis } = B.groups[row.group];
+    const by = at("rank").selectedOptions[0].textContent;
+    const members = rows.filter((other) => other.group === row.group).slice(0, 50);
     openDialog(
       `W${row.group + 1}`,
-      el(
-        "p",
-        {},
-        `Each pair of these ${B.groups[row.group].rows} runs is proved to do equal work: ${B.groups[row.group].basis}.`,
-      ),
-      el(
-        "ul",
-        {},
-        ...rows
-          .filter((other) => other.group === row.group)
-          .slice(0, 50)
-          .map((other) => el("li", {}, runLink(other))),
-      ),
+      paragraph(row.rank === null ? `No rank by ${by}.` : `Rank ${row.rank} by ${by}.`),
+      paragraph(`Each pair of these ${count} runs is proved to do equal work: ${basis}.`),
+      el("ul", {}, ...members.map((other) => el("li", {}, runLink(other)))),
     );
   };
 
@@ -296,7 +309,7 @@
   const rankings = Object.keys(B.rankings);
   fill(
     at("rank"),
-    rankings.length ? rankings.map((name) => [name, name]) : [["", "no equal work has figures"]],
+    rankings.length ? rankings.map((name) => [name, B.ranking_names[name]]) : [["", "no equal work has figures"]],
     state.get("rank") ?? rankings[0] ?? "",
   );
   at("rank").addEventListener("change", () => {
@@ -369,7 +382,9 @@
     const step = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[event.key];
     if (!cell || (!step && event.key !== "Enter")) return;
     if (event.key === "Enter") {
-      if (event.target === cell) cell.click();
+      if (event.target !== cell) return;
+      event.preventDefault(); // else Firefox also activates the link that gets the focus in the dialog
+      cell.click();
       return;
     }
     const next = cell[step]?.matches(".tabulator-cell") ? cell[step] : null;

@@ -23,6 +23,10 @@
 
   const colours = ["compute", "transfer", "overlapped", "copy", "graphs", "unmatched", "wait-hatch"];
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  // Plots are pixels: those on paper are drawn again in its width.
+  const PAPER = 640;
+  let widest = Infinity;
+  const widthOf = (into) => Math.min(into.clientWidth || 600, widest);
   const axis = (words) => ({
     label: words,
     labelSize: 24,
@@ -42,7 +46,7 @@
         })),
       )
       .filter(({ kind, hollow }) => sorted.some((point) => point.kind === kind && point.hollow === hollow));
-    const shape = { width: into.clientWidth || 600, height: 420 };
+    const shape = { width: widthOf(into), height: 420 };
     const scale = { time: false, distr: logarithmic ? 3 : 1 };
     const plot = new uPlot(
       {
@@ -107,9 +111,22 @@
     );
     return plot;
   };
-  const onTheme = (draw) => {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const onTheme = (plot) => {
+    const draw = () => {
+      document.body.classList.toggle("drawn-dark", dark.matches);
+      plot();
+    };
     draw();
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    dark.addEventListener("change", draw);
+    for (const [name, most] of [
+      ["beforeprint", PAPER],
+      ["afterprint", Infinity],
+    ])
+      addEventListener(name, () => {
+        widest = most;
+        draw();
+      });
     let width = innerWidth;
     addEventListener("resize", () => {
       if (innerWidth !== width) {
@@ -123,7 +140,7 @@
   const showExplorer = () => {
     readState();
     const usable = metrics.filter(
-      (metric) => B.figures[metric.k].values.filter((value) => value !== null).length > 1,
+      (metric) => metric.values.filter((value) => value !== null).length > 1,
     );
     const options = usable.map((metric) => [metric.name, metric.name]);
     const ofOwn = usable.filter(
@@ -155,12 +172,21 @@
       [...B.facts.map((fact) => [fact.name, fact.label]), ["published", "publisher"]],
       state.get("by") ?? "accelerator",
     );
-    for (const name of ["logarithmic", "published", "modelled"]) at(name).checked = state.has(name);
+    for (const name of ["published", "modelled"]) at(name).checked = state.has(name);
+    // Logarithmic where the reader asks for it, or else where figures span more than two decades.
+    const isWide = (metric) => {
+      const found = metric.values.filter((value) => value !== null);
+      const least = found.reduce((a, b) => Math.min(a, b), Infinity);
+      return least > 0 && found.reduce((a, b) => Math.max(a, b), 0) > 100 * least;
+    };
     const into = at("scatter-plot");
     into.told = at("scatter-words");
     const draw = () => {
       const [x, y] = ["x", "y"].map((name) => usable.find((metric) => metric.name === at(name).value));
       into.replaceChildren();
+      at("logarithmic").checked = state.has("logarithmic")
+        ? state.get("logarithmic") === "1"
+        : Boolean(x && y && isWide(x) && isWide(y));
       if (!x || !y) {
         into.told.textContent = "No metric has two values.";
         return;
@@ -207,7 +233,7 @@
       });
     for (const name of ["logarithmic", "published", "modelled"])
       at(name).addEventListener("change", () => {
-        setState(name, at(name).checked ? "1" : "");
+        setState(name, at(name).checked ? "1" : name === "logarithmic" ? "0" : "");
         draw();
       });
     onTheme(draw);
@@ -305,7 +331,7 @@
         into.replaceChildren();
         new uPlot(
           {
-            width: into.clientWidth || 600,
+            width: widthOf(into),
             height: 280,
             legend: { show: false },
             axes: [axis(""), { ...axis(one.unit), size: 80 }],

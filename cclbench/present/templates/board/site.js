@@ -15,35 +15,38 @@ const Site = (() => {
   // ---- the board's data: rows, and each row's figure of each metric ----
   const B = globalThis.BOARD;
   const text = (number) => (number === null ? null : B.texts[number]);
-  const rows = !B
-    ? []
-    : B.rows.id.map((id, n) => ({
-        n,
-        id: text(id),
-        page: B.rows.page[n] ?? `point.html#run=${encodeURIComponent(text(id))}`,
-        published: text(B.rows.published[n]),
-        verified: text(B.rows.verified[n]),
-        date: B.rows.date[n],
-        group: B.rows.group[n],
-        rank: null,
-        ...Object.fromEntries(B.facts.map((fact) => [fact.name, text(fact.of[n])])),
-      }));
+  // A column whose runs of equal values are stored once, with their lengths.
+  const unpack = ({ of, times }) =>
+    times ? of.flatMap((value, i) => new Array(times[i]).fill(value)) : of;
+  const column = Object.fromEntries(Object.entries(B?.rows ?? {}).map(([name, own]) => [name, unpack(own)]));
+  const facts = (B?.facts ?? []).map((fact) => [fact.name, unpack(fact)]);
+  const rows = (column.id ?? []).map((id, n) => ({
+    n,
+    id: text(id),
+    page: column.page[n] ?? `point.html#run=${encodeURIComponent(text(id))}`,
+    published: text(column.published[n]),
+    verified: text(column.verified[n]),
+    date: column.date[n],
+    group: column.group[n],
+    rank: null,
+    ...Object.fromEntries(facts.map(([name, of]) => [name, text(of[n])])),
+  }));
   const spread = (ranges) =>
     ranges.flatMap(([first, count]) => Array.from({ length: count }, (_, i) => first + i));
-  const metrics = !B
-    ? []
-    : B.metrics.map((metric, k) => ({
-        ...metric,
-        k,
-        places: new Map(spread(B.figures[k].rows).map((n, i) => [n, i])),
-      }));
+  const metrics = (B?.metrics ?? []).map((metric, k) => ({
+    ...metric,
+    k,
+    places: new Map(spread(B.figures[k].rows).map((n, i) => [n, i])),
+    values: unpack(B.figures[k].values),
+    cells: unpack(B.figures[k].cells),
+  }));
   for (const row of rows) row.workload = [row.model, row.phase].filter(Boolean).join(" ") || "unknown";
   const figure = (row, metric) => {
     const place = metric.places.get(row.n);
     if (place === undefined) return null;
     const [status, provenance, reason, window, version, source] =
-      B.cells[B.figures[metric.k].cells[place]].map(text);
-    return { value: B.figures[metric.k].values[place], status, provenance, reason, window, version, source };
+      B.cells[metric.cells[place]].map(text);
+    return { value: metric.values[place], status, provenance, reason, window, version, source };
   };
   // Whether a figure is shown: modelled ones where the reader asks for them.
   const isShown = (one, asked) =>
@@ -138,7 +141,7 @@ const Site = (() => {
     const { columns, texts } = globalThis.PUBLISHED;
     const place = spread(globalThis.PUBLISHED.rows).indexOf(row.n);
     const told = Object.entries(columns)
-      .map(([name, numbers]) => [name, numbers[place]])
+      .map(([name, numbers]) => [name, unpack(numbers)[place]])
       .filter(([, code]) => code !== null);
     at("point").append(
       el(
