@@ -101,11 +101,14 @@ def compare(
     ]
     compared = table_comparisons(subjects)
     repeats = repeated_captures(session.store, subjects)
+    operators = work_differences(subjects, tables, repeats)
+    matched_words = {one.other: one.matched.words for one in operators if one.matched}
     pairs = list(zip(others, work, strict=True))
     verdicts = [
         _with_scaling(
             _with_groups(
-                judge_subject(*_scale_to_calls(base, other, unit), equality, repeats), base, other, repeats
+                judge_subject(*_scale_to_calls(base, other, unit), equality, repeats),
+                matched_words.get(other.letter) or group_words(base, other, equality, repeats),
             ),
             base,
             other,
@@ -124,7 +127,7 @@ def compare(
         lines=with_scaling(
             metric_lines(subjects, list(dict.fromkeys(metric.name for metric, _ in chosen))), verdicts
         ),
-        operators=work_differences(subjects, tables),
+        operators=operators,
         tables=compared,
         checks=tuple(
             gate.check_gate(condition, base, other, equality, repeats)
@@ -134,11 +137,8 @@ def compare(
     )
 
 
-def _with_groups(
-    versus: Versus, base: ComparisonSubject, other: ComparisonSubject, repeats: Sequence[Captures]
-) -> Versus:
-    """The verdict, with the groups of kernels in which the other wins and loses."""
-    words = group_words(base, other, versus.work, repeats)
+def _with_groups(versus: Versus, words: str) -> Versus:
+    """The verdict, with the families of operators or kernels in which the other wins and loses."""
     return replace(versus, words=" ".join(filter(None, (versus.words, words))))
 
 

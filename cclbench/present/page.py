@@ -34,6 +34,7 @@ from cclbench.present.kernels import absence_words, kernel_table
 from cclbench.present.operators import NO_OPERATORS, operator_section
 from cclbench.present.program_memory import AS_COMPILED, buffer_words, peak_owners, program_documents
 from cclbench.present.sections import (
+    family_rows,
     foremost_finding,
     has_roofline,
     kernel_notes,
@@ -41,6 +42,7 @@ from cclbench.present.sections import (
     remaining_works,
     replaced_rows,
     subject_headline,
+    unmatched_notes,
     whole_work,
 )
 from cclbench.present.step_spans import step_spans
@@ -194,6 +196,7 @@ _CALLED: Final = (
     least_gain,
     most_gain,
     replaced_rows,
+    family_rows,
     match_notes,
     kernel_markup,
     name_markup,
@@ -206,6 +209,7 @@ _CALLED: Final = (
     cell_text,
     comparison_cells,
     comparison_heads,
+    unmatched_notes,
     unmatched_words,
     whole_work,
 )

@@ -189,6 +189,39 @@ def whole_work(difference: WorkDifference) -> tuple[str, str, str]:
     return _time_cells(difference.before_s, difference.after_s, difference.change_ns / 1e9)
 
 
+def family_rows(difference: WorkDifference) -> list[WorkRow]:
+    """Each family of equal work, largest change first, and the unmatched work; empty without equal work."""
+    matched = difference.matched
+    if matched is None or not matched.families:
+        return []
+    rows = [
+        WorkRow(
+            one.family,
+            _time_cells(one.before_ns / 1e9, one.after_ns / 1e9, one.change_ns / 1e9),
+            one.change_ns,
+            reached=(_known_cell(one.before_reached, "1"), _known_cell(one.after_reached, "1")),
+        )
+        for one in matched.families
+    ]
+    before, after = map(matched.unmatched_ns, (difference.base, difference.other))
+    cells = _time_cells(before / 1e9, after / 1e9, (after - before) / 1e9)
+    return rows + [WorkRow("unmatched", cells, after - before, kind="rest")] * bool(before or after)
+
+
+def unmatched_notes(difference: WorkDifference) -> list[str]:
+    """`unmatched in B: aten::fill_(int[1]), 24 calls, 108 µs: A has no call of equal work`, largest first."""
+    matched = difference.matched
+    if matched is None or not matched.families:
+        return []
+    totals = {difference.base: matched.before_ns, difference.other: matched.after_ns}
+    notable = [one for one in matched.unmatched if one.time_ns >= _TOLD * totals[one.subject]]
+    return [
+        f"unmatched in {one.subject}: {shorten_middle(one.name, _LONGEST_KERNEL)},"
+        f" {humanise(one.calls, 'count')} calls, {humanise(one.time_ns / 1e9, 's')}: {one.reason}"
+        for one in notable[:_MOST_KERNELS]
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class ReplacedRow:
     """Calls of the base against those of the other in their place, or the sum of several such rows."""
