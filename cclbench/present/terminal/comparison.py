@@ -131,8 +131,9 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Render
 
 def _work_head(title: str, pair: tuple[str, str], *, known: bool = False) -> Text:
     """The heading of a block of times; `known`: with the shares of each roofline."""
-    roofs = "".join(f"{f"of {letter}'s roof":>12}" for letter in pair) if known else ""
-    return Text(f"  {title:<{_LABEL - 2}}{pair[0]:>9}{pair[1]:>10}{'difference':>12}{roofs}", "bold")
+    roofs = [f"of {letter}'s roof" for letter in pair if known]
+    ends = "".join(f"{roof:>12}" for roof in roofs)
+    return Text(f"  {title:<{_LABEL - 2}}{pair[0]:>9}{pair[1]:>10}{'difference':>12}{ends}", "bold")
 
 
 def _replaced_lines(difference: WorkDifference, most: int) -> Iterator[RenderableType]:
