@@ -51,7 +51,7 @@ class PartChange:
     """Whole ns; all parts sum to `Versus.change_ns`."""
     movers: tuple[PartMover, ...] = ()
     """Largest change first."""
-    untold: tuple[str, ...] = ()
+    unknown_for: tuple[str, ...] = ()
     """Letters of the subjects that cannot distinguish this part; its time there is 0."""
 
 
@@ -125,7 +125,7 @@ class WorkChange:
 
     name: str
     """Name in the base, or in the other where the base has no such operator or module."""
-    also: str | None
+    other_name: str | None
     """Name in the other, where the two are matched by cost-model family and FLOPs."""
     before: WorkTime | None
     after: WorkTime | None
@@ -232,6 +232,14 @@ class MatchedWork:
     def unmatched_ns(self, letter: str) -> int:
         """Device time of a subject's unmatched work, per step and rank."""
         return sum(work.time_ns for work in self.unmatched if work.subject == letter)
+
+    @property
+    def is_nearly_all(self) -> bool:
+        """Whether at least 90 % of the time of both is matched."""
+        matched = [sum(getattr(one, name) for one in self.families) for name in ("before_ns", "after_ns")]
+        return all(
+            part >= 0.9 * total for part, total in zip(matched, (self.before_ns, self.after_ns), strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)

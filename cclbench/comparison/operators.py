@@ -274,7 +274,7 @@ def _work_change(pair: Pair, steps: tuple[int, int], change_ns: int) -> WorkChan
     names = [work.name for work in pair if work]
     return WorkChange(
         name=names[0],
-        also=names[-1] if names[-1] != names[0] else None,
+        other_name=names[-1] if names[-1] != names[0] else None,
         before=_work_time(a, steps[0]),
         after=_work_time(b, steps[1]),
         change_ns=change_ns,
@@ -323,7 +323,7 @@ def _with_shapes(
 ) -> WorkChange:
     """The change with its shares by shape, where both call the operator with the same shapes."""
     before_shapes = before.get(change.name, ())
-    after_shapes = after.get(change.also or change.name, ())
+    after_shapes = after.get(change.other_name or change.name, ())
     if len(before_shapes) < 2 or {work.name for work in before_shapes} != {
         work.name for work in after_shapes
     }:

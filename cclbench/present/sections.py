@@ -103,7 +103,7 @@ def part_rows(versus: Versus, *, every: bool = False) -> Iterator[TimeRow]:
     """The parts of the step, each followed by its largest changes, or all of them with `every`."""
     for change in versus.changes:
         told = ((versus.base, change.before_s), (versus.other, change.after_s))
-        before, after = ("n/a" if letter in change.untold else humanise(s, "s") for letter, s in told)
+        before, after = ("n/a" if letter in change.unknown_for else humanise(s, "s") for letter, s in told)
         yield TimeRow(PARTS[change.part], (before, after, signed_seconds(change.change_ns / 1e9)))
         for mover in change.movers if every else leading_movers(change, versus):
             plain = mover.dimension in ("category", "collective")
@@ -154,7 +154,7 @@ def work_row(change: WorkChange) -> WorkRow:
     least = [side.roofline_s if side else None for side in sides]
     reached = [side.reached if side else None for side in sides]
     return WorkRow(
-        label=f"{change.name} / {change.also}" if change.also else change.name,
+        label=f"{change.name} / {change.other_name}" if change.other_name else change.name,
         cells=_time_cells(before, after, change.change_ns / 1e9),
         change_ns=change.change_ns,
         roofline=(_known_cell(least[0], "s"), _known_cell(least[1], "s")),
@@ -276,10 +276,11 @@ def _call_words(calls: Sequence[CallCount]) -> str:
 def match_notes(difference: WorkDifference) -> list[str]:
     """`aten::mm of A and aten::linear of B are matched by ...`, for operators of different names."""
     return [
-        f"{shorten_middle(one.name, _LONGEST)} of {difference.base} and {shorten_middle(one.also, _LONGEST)}"
-        f" of {difference.other} are matched by cost model and FLOPs"
+        f"{shorten_middle(one.name, _LONGEST)} of {difference.base} and"
+        f" {shorten_middle(one.other_name, _LONGEST)} of {difference.other} are matched by cost model and"
+        " FLOPs"
         for one in difference.operators
-        if one.also
+        if one.other_name
     ]
 
 
