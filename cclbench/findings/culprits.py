@@ -64,10 +64,10 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     """The first step with such calls, unless it is the first of all."""
 
     def culprit_sentence(self) -> str:
-        """`90 % of it: 8 × cudaStreamSynchronize of up to 1.1 ms under aten::item at train.py:88, ...`."""
+        """`90 % of the device's wait: 8 × cudaStreamSynchronize of up to 1.1 ms under aten::item, ...`."""
         length = f"{'up to ' if self.count > 1 else ''}{humanise(self.longest_s, 's')}"
         part = "All" if self.share > _ALL else humanise(self.share, "1")
-        return f"{part} of it: {self.call_words(f' of {length}')}{self._when_words()}."
+        return f"{part} of the device's wait: {self.call_words(f' of {length}')}{self._when_words()}."
 
     def call_words(self, length: str = "") -> str:
         """`8 × cudaStreamSynchronize under aten::item at train.py:88`; `length` stands after the name."""

@@ -57,8 +57,8 @@ def test_a_wait_is_named_by_operator_and_line_outside_of_libraries() -> None:
         of_steps=4,
     )  # fmt: skip
     assert calls.culprit_sentence() == (
-        "All of it: one cudaStreamSynchronize of 70.0 µs under aten::_local_scalar_dense at train.py:88,"
-        " in 1 of 4 steps."
+        "All of the device's wait: one cudaStreamSynchronize of 70.0 µs under aten::_local_scalar_dense at"
+        " train.py:88, in 1 of 4 steps."
     )
 
 

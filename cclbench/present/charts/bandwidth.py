@@ -136,7 +136,7 @@ def _draw_bandwidth(
     roofs: Sequence[tuple[ComparisonSubject, LinkRoof]],
     kinds: Sequence[str],
 ) -> tuple[Figure, Titles]:
-    figure, axes = blank_canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
+    figure, axes = blank_canvas(HALF_PX, 330, left=100, right=14, top=18, bottom=46)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     titles: dict[str, str] = {}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 HALF_PX: Final = 540
 FULL_PX: Final = 1104
 _PX_AN_INCH: Final = 72
+_Y_TITLE_PX: Final = 14
 """matplotlib's SVG is in points: a point becomes a pixel of the page."""
 FAILED: Final = "failed"
 """Begin of what a section says in place of its charts if it raises."""
@@ -122,13 +123,18 @@ def merge_alike(told: Iterable[tuple[ComparisonSubject, str]]) -> tuple[str, ...
 def blank_canvas(
     width: int, height: int, *, left: int, right: int, top: int, bottom: int
 ) -> tuple[Figure, Axes]:
-    """A figure with one pair of axes; size and margins in pixels."""
+    """A figure with one pair of axes; size and margins in pixels.
+
+    A title of the y axis stands at the left edge: a phone enlarges the labels of the ticks.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width / _PX_AN_INCH, height / _PX_AN_INCH))
     axes = figure.add_axes(
         (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
     )
+    middle = (height - top + bottom) / (2 * height)
+    axes.yaxis.set_label_coords(_Y_TITLE_PX / width, middle, transform=figure.transFigure)
     return figure, axes
 
 

@@ -64,6 +64,10 @@ def overlap_chart(runs: Sequence[ComparisonSubject]) -> Chart:
         found.append((run, points))
         if silent:
             missing.append((run, f"{silent} steps without communication on any rank are not drawn"))
+    if sum(len(points) for _, points in found) == 1:
+        ((run, ((_, ratio, _),)),) = found
+        missing.append((run, f"a single step, {humanise(ratio, '1')} of whose communication is hidden"))
+        found = []
     label = "; ".join(
         with_letter(
             run,
@@ -101,7 +105,7 @@ def points_of(rows: Results) -> tuple[list[Point], int]:
 def _draw_overlap(found: Sequence[tuple[ComparisonSubject, Sequence[Point]]]) -> tuple[Figure, Titles]:
     from cclbench.present.charts.ticks import quantity_axis
 
-    figure, axes = blank_canvas(HALF_PX, 330, left=76, right=24, top=10, bottom=46)
+    figure, axes = blank_canvas(HALF_PX, 330, left=100, right=24, top=10, bottom=46)
     titles: dict[str, list[str]] = {}
     for run, points in found:
         x, y = [point[1] for point in points], [point[2] for point in points]

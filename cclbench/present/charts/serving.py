@@ -134,7 +134,7 @@ def _draw_percentiles(drawn: Sequence[_Drawn], names: Sequence[str]) -> tuple[Fi
 def _draw_curves(drawn: Sequence[_Drawn], names: Sequence[str]) -> tuple[Figure, Titles]:
     from matplotlib.ticker import LogLocator
 
-    figure, axes = blank_canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
+    figure, axes = blank_canvas(HALF_PX, 330, left=100, right=14, top=18, bottom=46)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     titles: dict[str, str] = {}

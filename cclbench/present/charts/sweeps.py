@@ -70,7 +70,7 @@ def _known_rates(table: FigureTable) -> list[float]:
 
 
 def _draw_sweeps(sweeps: Sequence[_Sweep]) -> tuple[Figure, Titles]:
-    figure, axes = blank_canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
+    figure, axes = blank_canvas(HALF_PX, 330, left=100, right=14, top=18, bottom=46)
     axes.set_xscale("log", base=2)
     titles: dict[str, str] = {}
     for number, (run, table) in enumerate(sweeps):
