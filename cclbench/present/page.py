@@ -88,6 +88,7 @@ def run_page(
     programs = program_documents(run.stored)
     timeline = step_spans(run.stored) if run.ranks else "the run has no trace"
     absent = [("timeline", timeline)] if isinstance(timeline, str) else []
+    topics = run_topics(run)
     context = {
         "about": list(about_run(run)),
         "timeline": None if isinstance(timeline, str) else timeline,
@@ -95,7 +96,8 @@ def run_page(
         "causes": run_findings(run),
         "tiles": headline_tiles(run),
         "most_rows": MOST_ROWS,
-        "topics": run_topics(run),
+        "topics": topics,
+        "has_ranges": any(line.cells[1] for _, lines in topics for line in lines),
         "operators": operator_section(run, engine=engine, progress=progress),
         "programs": programs[:MOST_PROGRAMS],
         "more_programs": len(programs[MOST_PROGRAMS:]),
