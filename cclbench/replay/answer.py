@@ -15,6 +15,7 @@ from cclbench.ground.errors import InputError, UsageError
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import group_id
 from cclbench.ground.student import find_root
+from cclbench.ground.units import humanise
 from cclbench.machine import Machine, machine_of
 from cclbench.record.run import Run
 from cclbench.replay import tables
@@ -311,7 +312,7 @@ class Replay:
         if most:
             notes.append(
                 f"waiting for the last of more ranks: {late.meetings:,} collectives, up to"
-                f" {most / 1000:,.4g} µs longer, by the spread of arrivals"
+                f" {humanise(most / NS_PER_S, 's')} longer, by the spread of arrivals"
             )
         if extra:
             notes.append(f"added to the replayed step: {extra / outcome.step_ns:+.1%} of it")
