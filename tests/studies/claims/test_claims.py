@@ -153,7 +153,7 @@ def test_gains_of_gpus_against_tpus() -> None:
     assert claim.counts["published_gpu_median"] == pytest.approx(0.02)
     assert claim.counts["published_tpu_median"] == pytest.approx(0.2)
     apart = examined(*(tpu(f"t{n}", doubled=0.9 - 0.2 * n, published=False) for n in (0, 1)))
-    assert (apart.outcome, apart.counts["computed_tpu_told"]) == ("cannot be examined", 2)
+    assert (apart.outcome, apart.counts["computed_tpu_known"]) == ("cannot be examined", 2)
     assert examined(tpu("t", doubled=0.99)).outcome == "not shown"
     lonely = examined(tpu("t"))
     assert lonely.outcome == "cannot be examined"
