@@ -122,7 +122,7 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Render
         yield _time_line("  all", sections.whole_work(difference))
     yield from _replaced_lines(difference, len(difference.replaced) if verbose else _MOST_WORKS)
     notes = [
-        *sections.unmatched_notes(difference),
+        *(sections.unmatched_notes(difference) if verbose else ()),
         *sections.match_notes(difference),
         *sections.kernel_notes(difference),
     ]
