@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 import numpy as np
 
 from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.view.equal_work import EqualWork, merge_equal_work
 from cclbench.analyzers.view.operator_rows import COLUMNS, OperatorRow, operator_row
 from cclbench.analyzers.view.operator_sums import (
     NS_PER_S,
@@ -61,7 +62,7 @@ class TableOptions(TypedDict, total=False):
     steps: Steps | None
     ranks: Sequence[int] | None
     in_order: bool
-    """Also `OperatorTable.calls_in_order`."""
+    """Also `OperatorTable.calls_in_order` and `equal_work`."""
     engine: Engine
     progress: Progress | None
 
@@ -118,6 +119,8 @@ class OperatorTable:
     """Its kernels, most time first."""
     calls_in_order: Mapping[CallPlace, PlacedCalls] = field(default_factory=dict)
     """All work by its place in the step, if asked for."""
+    equal_work: tuple[EqualWork, ...] = ()
+    """All work by what it computes, if asked for with that, of each capture."""
 
     @property
     def time_s(self) -> float:
@@ -203,9 +206,16 @@ def operator_costs_by(
     notes += graph_notes([entry.graphs for entry in run.record.ranks if entry.rank in by_rank])
     sort, top = options.get("sort", "time"), options.get("top")
     calls = merge_ordered_calls([rank.calls_in_order for rank in by_rank.values()])
+    equal = [rank.equal_work for rank in by_rank.values() if rank.equal_work]
     tables = (_operator_table(run, by, by_rank, notes, sort, tree=tree) for by in by_text)
     return tuple(
-        replace(table, where=tuple(map(str, filters)), rows=table.rows[:top], calls_in_order=calls)
+        replace(
+            table,
+            where=tuple(map(str, filters)),
+            rows=table.rows[:top],
+            calls_in_order=calls,
+            equal_work=(merge_equal_work(equal),) if equal else (),
+        )
         for table in tables
     )
 

@@ -53,8 +53,8 @@ class LateRank:
     rank: int
     mean_s: float
     """Mean of `late_s` over the run's steps."""
-    most_s: float
-    most_step: int | None
+    max_s: float
+    max_step: int | None
     latest: int
     """Number of steps in which it is the latest rank of its role."""
     cause: str | None
@@ -260,8 +260,8 @@ def _late_ranks(late: Lateness, verdict: StragglerVerdict, why: LateCause | None
         LateRank(
             rank=rank,
             mean_s=float(seconds[place].mean()),
-            most_s=float(seconds[place].max()),
-            most_step=late.steps[int(seconds[place].argmax())],
+            max_s=float(seconds[place].max()),
+            max_step=late.steps[int(seconds[place].argmax())],
             latest=int(latest[place].sum()),
             cause=why.name
             if why is not None and rank == verdict.rank

@@ -47,6 +47,7 @@ class _Sides(click.Command):
     "fail_on",
     metavar="EXPR",
     multiple=True,
+    shell_complete=completion.metric_names,
     help="Exit with 1 if METRIC OP VALUE holds for B, such as 'time.step > +5%', with 5 if the runs cannot be"
     " compared; repeatable.",
 )

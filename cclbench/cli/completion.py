@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the shell completes: ids of runs, names of metrics, keys of settings."""
+"""What the shell completes: ids of runs, names of metrics and machines, keys of settings and of operators."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from click.shell_completion import CompletionItem
 
 
 def run_ids(ctx: click.Context, _: click.Parameter, prefix: str) -> list[CompletionItem]:
-    """Shell completions: ids of runs in the store, then files."""
+    """Shell completions: ids of runs in the store and `@last`, then files."""
     from cclbench.ground.errors import CclbenchError
+    from cclbench.record.store import LAST
     from cclbench.workspace import store_at
 
     try:
         ids = store_at(ctx.params.get("store")).ids()
     except CclbenchError:
         ids = []
-    completions = [CompletionItem(run) for run in ids if run.startswith(prefix)]
+    completions = [CompletionItem(run) for run in [*ids, *[LAST][: len(ids)]] if run.startswith(prefix)]
     return [*completions, CompletionItem(prefix, type="file")]
 
 
@@ -44,3 +45,25 @@ def setting_keys(_: click.Context, __: click.Parameter, prefix: str) -> list[str
     from cclbench.replay.change import CHANGES
 
     return [f"{key.partition('<')[0]}{'=' * ('<' not in key)}" for key in CHANGES if key.startswith(prefix)]
+
+
+def machines(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
+    """Ids of the machines in the catalog."""
+    from cclbench.hardware.catalog import systems
+
+    return [name for name in systems() if name.startswith(prefix)]
+
+
+def catalog_entries(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
+    """Ids of all entries of the catalog."""
+    from cclbench.hardware import catalog
+
+    return [name for name in catalog.catalog_entries() if name.startswith(prefix)]
+
+
+def operator_keys(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
+    """Keys of `cclbench ops --by`, after those that are already given."""
+    from cclbench.analyzers.view.work_keys import BY
+
+    given, comma, key = prefix.rpartition(",")
+    return [given + comma + name for name in BY if name.startswith(key) and name not in given.split(",")]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 from cclbench.present.terminal.streams import say_on_stderr
 
 _GRAPHS: Final = ("chakra", "astra-sim")
@@ -37,6 +37,7 @@ _FIGURES: Final = ("prometheus", "otlp", "mlflow", "wandb")
 @options.metric
 @click.option(
     "--system",
+    shell_complete=completion.machines,
     metavar="ID",
     help="Machine of the catalog that the run used, if no card states it; of a graph.",
 )

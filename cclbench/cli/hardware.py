@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 from cclbench.cli.hardware_model import calibrate, validate
 from cclbench.cli.hardware_predict import predict
 from cclbench.cli.hardware_probe import probe
@@ -28,7 +28,7 @@ for command in (predict, validate, calibrate, probe):
 
 
 @hardware.command()
-@click.argument("entry", metavar="[ID]", required=False)
+@click.argument("entry", metavar="[ID]", required=False, shell_complete=completion.catalog_entries)
 @options.hardware
 @options.form
 def show(entry: str | None, files: tuple[Path, ...], form: str) -> None:

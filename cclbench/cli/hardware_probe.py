@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 from cclbench.cli.hardware_model import fit_calibration, read_machine_sweeps
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _LONGEST_S: Final = 600
 
 
 @click.command()
-@click.argument("machine", metavar="SYSTEM")
+@click.argument("machine", metavar="SYSTEM", shell_complete=completion.machines)
 @click.argument("sources", metavar="[ANSWER]...", nargs=-1)
 @click.option(
     "--collective",

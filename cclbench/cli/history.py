@@ -34,6 +34,7 @@ from cclbench.cli import completion, options
     "fail_on",
     metavar="EXPR",
     multiple=True,
+    shell_complete=completion.metric_names,
     help="Exit with 1 if METRIC OP VALUE holds for the newest run, such as 'time.step > +5%'; repeatable.",
 )
 @options.file("--plot", help="Also plot the history to this .png, .svg or .pdf file.")
@@ -48,7 +49,7 @@ def history(
     opening: dict[str, Any],
     **arguments: Any,
 ) -> None:
-    """Show a figure over a job's runs in time: its changes of level, and what changed beside them.
+    """Show a figure over a job's runs in time: its changes of level, and what else changed then.
 
     RUN is the id of a run, any SOURCE that `cclbench run` takes, or a quoted pattern of these; without one,
     all runs of the store. Runs are ordered by date: that of --label date=..., else that of their traces, else

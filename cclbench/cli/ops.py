@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 
 by: Final = click.option(
     "--by",
     metavar="KEYS",
+    shell_complete=completion.operator_keys,
     default="op",
     show_default=True,
     help="Group rows by op, shape, module, class (modules that differ in numbers alone), phase, kernel,"

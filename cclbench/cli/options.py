@@ -367,10 +367,19 @@ page: Final = _apply_all(_form, verbosity)
 """Options of commands that print data, as tables of more or less detail."""
 
 machine: Final = click.option(
-    "--system", "machine", metavar="ID", required=True, help="Machine of the catalog, such as aws-p5."
+    "--system",
+    "machine",
+    metavar="ID",
+    required=True,
+    shell_complete=completion.machines,
+    help="Machine of the catalog, such as aws-p5.",
 )
 machine_or_stated: Final = click.option(
-    "--system", "machine", metavar="ID", help="Machine of the catalog.  [default: as the sweeps state]"
+    "--system",
+    "machine",
+    metavar="ID",
+    shell_complete=completion.machines,
+    help="Machine of the catalog.  [default: as the sweeps state]",
 )
 hardware: Final = click.option(
     "--hardware",

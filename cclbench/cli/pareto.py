@@ -20,7 +20,7 @@ from cclbench.present.terminal.streams import say_on_stderr
 def pareto(
     runs: tuple[str, ...], plot: Path | None, opening: dict[str, Any], form: str, verbosity: int
 ) -> None:
-    """Show throughput against latency of serving benchmarks, and which no other one beats in both.
+    """Show serving benchmarks by throughput and latency, and which ones none beats in both.
 
     RUN is the id of a run, such as an imported one, or any SOURCE that `cclbench run` takes: results of vLLM,
     SGLang, GuideLLM or InferenceX, each benchmark a point. Throughput is output tokens per second and

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 
 
 def _parse_step(text: str) -> float:
@@ -20,16 +20,30 @@ def _parse_step(text: str) -> float:
 
 @click.command()
 @options.run
-@click.option("--system", metavar="ID", required=True, help="Machine of the catalog to project to.")
+@click.option(
+    "--system",
+    metavar="ID",
+    required=True,
+    shell_complete=completion.machines,
+    help="Machine of the catalog to project to.",
+)
 @click.option(
     "--gpus", type=click.IntRange(1), required=True, metavar="N", help="Number of accelerators, one a rank."
 )
 @click.option(
     "--layout",
     metavar="tp=8,pp=2",
-    help="Parallel degrees; the rest are replicas.  [default: the one with the most samples per second]",
+    help="Parallel degrees; the remaining factor is data parallel.  [default: the one with the most samples"
+    " per second]",
 )
-@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="A further change, as of whatif.")
+@click.option(
+    "--set",
+    "sets",
+    metavar="KEY=VALUE",
+    multiple=True,
+    shell_complete=completion.setting_keys,
+    help="A further change, as in `cclbench whatif --set`; repeatable.",
+)
 @click.option("--per-node", type=click.IntRange(1), help="Ranks per node.  [default: the machine's]")
 @click.option(
     "--step",
@@ -40,7 +54,7 @@ def _parse_step(text: str) -> float:
 @options.opening
 @options.page
 def project(run: str, form: str, verbosity: int, opening: dict[str, Any], **arguments: Any) -> None:
-    """Predict the step of one rank's job on many accelerators.
+    """Predict the step time on many accelerators from a job traced on one.
 
     RUN is the id of a run, or any SOURCE that `cclbench run` takes, with a single
     rank. The collectives that more ranks need are placed where the framework

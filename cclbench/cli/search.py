@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cclbench.cli import options
+from cclbench.cli import completion, options
 
 
 @click.command()
@@ -44,7 +44,10 @@ from cclbench.cli import options
 @options.file("--best", help="Write the best scenario as a file for `cclbench whatif --scenario`.")
 @options.file("--plot", help="Plot step time against cost, or else devices, to this .png, .svg or .pdf file.")
 @click.option(
-    "--system", metavar="ID", help="Machine of the catalog that the run used, if no card states it."
+    "--system",
+    metavar="ID",
+    shell_complete=completion.machines,
+    help="Machine of the catalog that the run used, if no card states it.",
 )
 @click.option("--force-system", is_flag=True, help="Use --system even if the traces name another device.")
 @click.option(

@@ -50,7 +50,10 @@ def _parse_contention(text: str) -> float | None:
     help="One scenario per doubling from factor A to B, and the knee of the curve; repeatable.",
 )
 @click.option(
-    "--system", metavar="ID", help="Machine of the catalog that the run used, if no card states it."
+    "--system",
+    metavar="ID",
+    shell_complete=completion.machines,
+    help="Machine of the catalog that the run used, if no card states it.",
 )
 @click.option("--force-system", is_flag=True, help="Use --system even if the traces name another device.")
 @click.option(

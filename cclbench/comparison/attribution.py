@@ -44,12 +44,12 @@ def part_changes(base: ComparisonSubject, other: ComparisonSubject, change_ns: i
         spans = {BUSY: [*whole_busy], **{part: spans[part] for part in IDLE}}
     part_seconds = {part: (a or 0.0, b or 0.0) for part, (a, b) in spans.items() if (a, b) != (None, None)}
     exact = [(Fraction(after) - Fraction(before)) * NS_PER_S for before, after in part_seconds.values()]
-    untold = {
+    unknown_for = {
         part: tuple(s.letter for s, span in zip((base, other), pair, strict=True) if span is None)
         for part, pair in spans.items()
     }
     return tuple(
-        PartChange(part, before, after, ns, _part_movers(base, other, part), untold[part])
+        PartChange(part, before, after, ns, _part_movers(base, other, part), unknown_for[part])
         for (part, (before, after)), ns in zip(
             part_seconds.items(), round_to_total(exact, change_ns), strict=True
         )

@@ -14,7 +14,7 @@ from typing import Final, Unpack
 from cclbench.analyzers.metric import resolve_metrics
 from cclbench.comparison import gate
 from cclbench.comparison.captures import divide_by_calls, mean_results
-from cclbench.comparison.comparison import Comparison, Versus
+from cclbench.comparison.comparison import Comparison, MatchedWork, Versus
 from cclbench.comparison.fingerprint import (
     Equality,
     Fingerprint,
@@ -101,11 +101,15 @@ def compare(
     ]
     compared = table_comparisons(subjects)
     repeats = repeated_captures(session.store, subjects)
+    operators = work_differences(subjects, tables, repeats)
+    matched = {one.other: one.matched for one in operators}
     pairs = list(zip(others, work, strict=True))
     verdicts = [
         _with_scaling(
-            _with_groups(
-                judge_subject(*_scale_to_calls(base, other, unit), equality, repeats), base, other, repeats
+            _with_families(
+                judge_subject(*_scale_to_calls(base, other, unit), equality, repeats),
+                matched.get(other.letter),
+                group_words(base, other, equality, repeats),
             ),
             base,
             other,
@@ -124,7 +128,7 @@ def compare(
         lines=with_scaling(
             metric_lines(subjects, list(dict.fromkeys(metric.name for metric, _ in chosen))), verdicts
         ),
-        operators=work_differences(subjects, tables),
+        operators=operators,
         tables=compared,
         checks=tuple(
             gate.check_gate(condition, base, other, equality, repeats)
@@ -134,11 +138,14 @@ def compare(
     )
 
 
-def _with_groups(
-    versus: Versus, base: ComparisonSubject, other: ComparisonSubject, repeats: Sequence[Captures]
-) -> Versus:
-    """The verdict, with the groups of kernels in which the other wins and loses."""
-    words = group_words(base, other, versus.work, repeats)
+def _with_families(versus: Versus, matched: MatchedWork | None, groups: str) -> Versus:
+    """The verdict, with the families of operators in which the other wins and loses.
+
+    Where much of the work has no match, as of a fused against an eager step, all kernels of equal jobs say
+    more, by group: `groups`.
+    """
+    families = matched.words if matched else ""
+    words = families if matched and matched.is_nearly_all else groups or families
     return replace(versus, words=" ".join(filter(None, (versus.words, words))))
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.ground.errors import UsageError, install_hint
+from cclbench.ground.student import t_quantile, t_tail
 
 Float = npt.NDArray[np.float64]
 
@@ -55,11 +56,9 @@ class Levels:
 
         Raises `ValueError` where the noise is unknown.
         """
-        from scipy.stats import t
-
         if self.noise is None:
             raise ValueError("the noise of fewer than two runs is unknown")
-        half = float(t.ppf(0.975, self.freedom)) * self.noise * float(np.sqrt(share))
+        half = t_quantile(0.975, self.freedom) * self.noise * float(np.sqrt(share))
         if self.logarithmic:
             return value * float(np.exp(-half)), value * float(np.exp(half))
         return value - half, value + half
@@ -121,8 +120,6 @@ def _least_significant(segments: list[Float], noise: float | None, freedom: int)
         return None
     if noise is None:
         return 0
-    from scipy.stats import t
-
     distances = [
         abs(float(after.mean() - before.mean())) / np.sqrt(1 / len(before) + 1 / len(after))
         for before, after in pairwise(segments)
@@ -130,4 +127,4 @@ def _least_significant(segments: list[Float], noise: float | None, freedom: int)
     least = int(np.argmin(distances))
     if noise == 0:
         return None
-    return least if 2 * t.sf(distances[least] / noise, freedom) > SIGNIFICANCE else None
+    return least if 2 * t_tail(distances[least] / noise, freedom) > SIGNIFICANCE else None

@@ -51,7 +51,7 @@ class PartChange:
     """Whole ns; all parts sum to `Versus.change_ns`."""
     movers: tuple[PartMover, ...] = ()
     """Largest change first."""
-    untold: tuple[str, ...] = ()
+    unknown_for: tuple[str, ...] = ()
     """Letters of the subjects that cannot distinguish this part; its time there is 0."""
 
 
@@ -125,7 +125,7 @@ class WorkChange:
 
     name: str
     """Name in the base, or in the other where the base has no such operator or module."""
-    also: str | None
+    other_name: str | None
     """Name in the other, where the two are matched by cost-model family and FLOPs."""
     before: WorkTime | None
     after: WorkTime | None
@@ -181,6 +181,68 @@ class ReplacedCalls:
 
 
 @dataclass(frozen=True, slots=True)
+class FamilyChange:
+    """Device time of one family of work that both subjects do, per step and rank, in whole ns."""
+
+    family: str
+    """`GEMM`, `attention`, `memory-bound kernels`, ...: of the operator, whichever kernels run it."""
+    before_ns: int
+    after_ns: int
+    change_ns: int
+    ratio: float | None
+    """Mean over captures of the other's time per step / of the base's; None where either takes none."""
+    low: float | None
+    high: float | None
+    """95 % interval of `ratio`, widened for the number of families that are compared (`kernel_groups`); None
+    with too few steps, and of a family that takes less than 5 % of both."""
+    outcome: Outcome
+    """`undecided` without an interval."""
+    before_reached: float | None
+    after_reached: float | None
+    """Roofline time on the subject's accelerator / device time, of the calls that are compared with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnmatchedWork:
+    """Work of one subject that the other does not do, or that cannot be compared, per step and rank."""
+
+    subject: str
+    """Letter."""
+    name: str
+    family: str
+    calls: float
+    time_ns: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedWork:
+    """Work of two subjects, matched by what it computes; matched and unmatched sum to all device time."""
+
+    before_ns: int
+    after_ns: int
+    """Device time of all work, per step and rank, whole ns: that of all families and of what is unmatched."""
+    families: tuple[FamilyChange, ...]
+    """Largest change first."""
+    unmatched: tuple[UnmatchedWork, ...]
+    """Most time first."""
+    words: str
+    """In what the other wins and loses; empty where less than half of either's time is matched."""
+
+    def unmatched_ns(self, letter: str) -> int:
+        """Device time of a subject's unmatched work, per step and rank."""
+        return sum(work.time_ns for work in self.unmatched if work.subject == letter)
+
+    @property
+    def is_nearly_all(self) -> bool:
+        """Whether at least 90 % of the time of both is matched."""
+        matched = [sum(getattr(one, name) for one in self.families) for name in ("before_ns", "after_ns")]
+        return all(
+            part >= 0.9 * total for part, total in zip(matched, (self.before_ns, self.after_ns), strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class WorkDifference:
     """Difference in device time between one subject and the first, per step and rank."""
 
@@ -200,6 +262,8 @@ class WorkDifference:
     """Calls with the same shapes and other kernels, largest change first."""
     replaced: tuple[ReplacedCalls, ...] = ()
     """All calls of the base against those of the other in their place, largest change first."""
+    matched: MatchedWork | None = None
+    """By what is computed, whichever operators and kernels do it; None where nothing is counted that way."""
 
 
 @dataclass(frozen=True, slots=True)

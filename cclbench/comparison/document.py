@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison as JSON: comparison.v2 (`cclbench/schemas/comparison.json`)."""
+"""A comparison as JSON: comparison.v3 (`cclbench/schemas/comparison.json`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ COLUMNS: Final = ("metric", "unit", "better", "subject", *(field.name for field 
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
-    """The comparison.v2 document."""
+    """The comparison.v3 document."""
     return {
-        "schema": "comparison.v2",
+        "schema": "comparison.v3",
         "subjects": [_subject_document(subject) for subject in comparison.subjects],
         "warnings": list(comparison.warnings),
         "versus": [_versus_document(entry) for entry in comparison.versus],

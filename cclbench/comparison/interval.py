@@ -17,13 +17,17 @@ The interval holds 95 % of the normal distributions of the ratio's logarithm, mi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from cclbench.ground.student import find_root, t_quantile
 
 Floats = npt.NDArray[np.float64]
 Captures = Sequence[Floats]
@@ -231,22 +235,22 @@ class _SpreadDistribution:
 
         captures: Σ 1 / captures of the jobs; variance: of their steps, with `freedom` degrees of freedom.
         """
-        from scipy.optimize import brentq
-        from scipy.special import ndtr, ndtri, stdtrit
-
-        tail = (1 - LEVEL) / 2
+        share = (1 + LEVEL) / 2
         if np.isfinite(freedom):
-            variance *= float(stdtrit(freedom, tail) / ndtri(tail)) ** 2
+            variance *= (t_quantile(share, freedom) / NormalDist().inv_cdf(share)) ** 2
         deviation = np.sqrt(_SPREADS**2 * captures + variance)
-        largest = float(deviation.max()) * 10
-        return float(brentq(lambda h: float(self.weights @ ndtr(-h / deviation)) - tail, 0.0, largest))
+
+        def excess(half_width: float) -> float:
+            tails = [math.erfc(ratio) / 2 for ratio in (half_width / deviation / math.sqrt(2)).tolist()]
+            return float(self.weights @ tails) - (1 - share)
+
+        return find_root(excess, 0.0, float(deviation.max()) * 10, 1e-12)
 
 
 def _captures_needed(distance: float, spread: float, variance: float) -> int | None:
     """Fewest captures of each whose Student's t half-width is below `distance`; None if more than 100."""
-    from scipy.special import stdtrit
-
-    captures = np.arange(2, _MOST_CAPTURES + 1)
-    half_widths = stdtrit(2 * captures - 2, (1 + LEVEL) / 2) * np.sqrt(2 * (spread**2 + variance) / captures)
-    sufficient = captures[half_widths < distance]
-    return int(sufficient[0]) if len(sufficient) else None
+    for captures in range(2, _MOST_CAPTURES + 1):
+        deviation = math.sqrt(2 * (spread**2 + variance) / captures)
+        if t_quantile((1 + LEVEL) / 2, 2 * captures - 2) * deviation < distance:
+            return captures
+    return None

@@ -43,7 +43,7 @@ _SQL: Final = """
 
 @dataclass(frozen=True, slots=True)
 class GroupDifference:
-    """A group whose time differs beyond its widened interval: ratio of times, other / base."""
+    """Ratio of a group's times, other / base, with its widened interval."""
 
     group: str
     ratio: float
@@ -68,7 +68,7 @@ def group_words(
         return "No group of kernels differs beyond its interval."
     equal = work.status == "proved" or not any(map(is_work_unknown, (base, other)))
     more, less = ("loses", "wins") if equal else ("takes longer", "takes less time")
-    name = f"{other.letter}{_device_words(base, other)}"
+    name = f"{other.letter}{device_words(base, other)}"
     parts = [
         f"{verb} in {_listed([one for one in found if (one.ratio > 1) == slower])}"
         for verb, slower in ((more, True), (less, False))
@@ -81,30 +81,36 @@ def group_differences(
     base: Mapping[str, Captures], other: Mapping[str, Captures], repeats: Sequence[Captures] = ()
 ) -> list[GroupDifference] | None:
     """The groups that differ, largest difference first; None if no group of both has an interval."""
+    intervals = group_intervals(base, other, repeats)
+    differing = [one for one in intervals if not one.low <= 1 <= one.high]
+    return sorted(differing, key=lambda one: -abs(math.log(one.ratio))) if intervals else None
+
+
+def group_intervals(
+    base: Mapping[str, Captures], other: Mapping[str, Captures], repeats: Sequence[Captures] = ()
+) -> list[GroupDifference]:
+    """Ratio and widened interval of each group that takes 5 % of either job and has enough steps."""
     whole = [
         sum(float(np.mean([c.mean() for c in times])) for times in one.values()) for one in (base, other)
     ]
-    if not all(whole):
-        return None
     names = [
         name
-        for name in GROUPS
+        for name in base
         if all(_is_positive(job.get(name, ())) for job in (base, other))
         and max(_mean(job[name]) / total for job, total in zip((base, other), whole, strict=True)) >= _LEAST
     ]
     intervals = {name: compare_captures(base[name], other[name], repeats) for name in names}
     known = {name: one for name, one in intervals.items() if one.low is not None and one.high is not None}
     if not known:
-        return None
+        return []
     wider = _quantile(1 - (1 - LEVEL) / len(known)) / _quantile(LEVEL)
-    found = []
+    widened = []
     for name, one in known.items():
         assert one.high is not None  # noqa: S101 - see above
         half = wider * math.log(one.high / one.ratio)
-        if abs(math.log(one.ratio)) > half:
-            low, high = (one.ratio * math.exp(sign * half) for sign in (-1, 1))
-            found.append(GroupDifference(name, one.ratio, low, high))
-    return sorted(found, key=lambda one: -abs(math.log(one.ratio)))
+        low, high = (one.ratio * math.exp(sign * half) for sign in (-1, 1))
+        widened.append(GroupDifference(name, one.ratio, low, high))
+    return widened
 
 
 def _quantile(level: float) -> float:
@@ -146,7 +152,7 @@ def _group_times(run: Run, steps: Sequence[int]) -> dict[str, Floats]:
     return found
 
 
-def _device_words(base: ComparisonSubject, other: ComparisonSubject) -> str:
+def device_words(base: ComparisonSubject, other: ComparisonSubject) -> str:
     """` (AMD Instinct MI300X)` where the devices differ."""
     if base.devices == other.devices or not other.devices:
         return ""

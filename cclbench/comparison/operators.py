@@ -17,6 +17,8 @@ from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.analyzers.view.work_keys import NO_MODULE, Words
 from cclbench.comparison.attribution import round_to_total
 from cclbench.comparison.comparison import KernelChange, WorkChange, WorkDifference, WorkTime
+from cclbench.comparison.interval import Captures
+from cclbench.comparison.matched_work import match_work
 from cclbench.comparison.replaced_calls import replaced_calls
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
@@ -63,14 +65,28 @@ class OperatorTables:
 
 
 def work_differences(
-    subjects: Sequence[ComparisonSubject], tables: Mapping[str, OperatorTables]
+    subjects: Sequence[ComparisonSubject],
+    tables: Mapping[str, OperatorTables],
+    repeats: Sequence[Captures] = (),
 ) -> tuple[WorkDifference, ...]:
-    """Each further subject against the first, where both have operators in `tables`, by letter."""
+    """Each further subject against the first, where both have operators in `tables`, by letter.
+
+    `repeats`: captures of other jobs, for the intervals of matched work.
+    """
     base, *others = subjects
     if base.letter not in tables:
         return ()
     return tuple(
-        work_difference(base.letter, other.letter, tables[base.letter], tables[other.letter])
+        replace(
+            work_difference(base.letter, other.letter, tables[base.letter], tables[other.letter]),
+            matched=match_work(
+                base,
+                other,
+                tables[base.letter].ops.equal_work,
+                tables[other.letter].ops.equal_work,
+                repeats,
+            ),
+        )
         for other in others
         if other.letter in tables
     )
@@ -128,6 +144,7 @@ def _join_tables(tables: Sequence[OperatorTable]) -> OperatorTable:
         rows=tuple(_joined_row(key_rows, time_ns) for key_rows in rows.values()),
         all_rows=len(rows),
         calls_in_order=merge_ordered_calls([table.calls_in_order for table in tables]),
+        equal_work=tuple(work for table in tables for work in table.equal_work),
     )
 
 
@@ -257,7 +274,7 @@ def _work_change(pair: Pair, steps: tuple[int, int], change_ns: int) -> WorkChan
     names = [work.name for work in pair if work]
     return WorkChange(
         name=names[0],
-        also=names[-1] if names[-1] != names[0] else None,
+        other_name=names[-1] if names[-1] != names[0] else None,
         before=_work_time(a, steps[0]),
         after=_work_time(b, steps[1]),
         change_ns=change_ns,
@@ -306,7 +323,7 @@ def _with_shapes(
 ) -> WorkChange:
     """The change with its shares by shape, where both call the operator with the same shapes."""
     before_shapes = before.get(change.name, ())
-    after_shapes = after.get(change.also or change.name, ())
+    after_shapes = after.get(change.other_name or change.name, ())
     if len(before_shapes) < 2 or {work.name for work in before_shapes} != {
         work.name for work in after_shapes
     }:

@@ -86,6 +86,11 @@ def _part_lines(one: Versus) -> Iterator[str]:
 def _work_lines(difference: WorkDifference) -> Iterator[str]:
     pair = difference.base, difference.other
     yield from ["", f"<details><summary>{sections.WORKS}</summary>"]
+    if families := sections.family_rows(difference):
+        rows = [[row.label, *row.cells, *row.reached] for row in families]
+        rows.append([*(f"**{cell}**" for cell in ("all", *sections.whole_work(difference))), "", ""])
+        heads = ["equal work", *pair, "difference", *(f"of the roofline of {letter}" for letter in pair)]
+        yield from ["", *markdown_table(heads, rows, numbers=True)]
     for what, changes in (("operator", difference.operators), ("module", difference.modules)):
         if not changes:
             continue
@@ -112,7 +117,8 @@ def _work_lines(difference: WorkDifference) -> Iterator[str]:
         rows.append([f"**{cell}**" for cell in ("all", *sections.whole_work(difference))])
         heads = [f"in place of each other: {pair[0]} | {pair[1]}", *pair, "difference"]
         yield from ["", *markdown_table(heads, rows, numbers=True)]
-    for line in (*sections.match_notes(difference), *sections.kernel_notes(difference)):
+    notes = (sections.unmatched_notes, sections.match_notes, sections.kernel_notes)
+    for line in (note for notes_of in notes for note in notes_of(difference)):
         yield from ["", _text(line)]
     yield from ["", "</details>"]
 

@@ -49,8 +49,10 @@ class OperatorSection:
     """Those with a value in any row."""
     windows: int = 0
     """Total number of steps over all ranks."""
-    told: str = ""
-    """Share of the time that is linked to operators and has a cost, and what has none."""
+    coverage: str = ""
+    """Share of the time that is linked to operators and has a cost."""
+    unmodelled: tuple[str, ...] = ()
+    """Kernels without a cost, most time first."""
     charts: tuple[Chart, ...] = ()
     notes: tuple[str, ...] = ()
     profile: OpProfile | None = None
@@ -85,7 +87,6 @@ def operator_section(
             profile = op_profile(operator_costs(run.stored, PROFILE_KEYS, **(options | {"tree": True})))
     except UsageError as why:
         return OperatorSection(notes=(str(why),))
-    lacking = "; ".join([*unmodelled_lines(by_shape)][:_MOST_UNMODELLED])
     more = by_shape.rows[MOST_ROWS:]
     rest = sum(row.time_ns for row in more) / 1e9
     listed = f"{len(more):,} more rows with {humanise(rest, 's')}: cclbench ops --by shape lists all"
@@ -93,7 +94,8 @@ def operator_section(
         rows=by_shape.rows[:MOST_ROWS],
         columns=tuple(column for column in SHOWN if any(map(column.text, by_shape.rows[:MOST_ROWS]))),
         windows=by_shape.windows,
-        told=f"{linked_shares(by_shape)}{f'; without: {lacking}' if lacking else ''}",
+        coverage=linked_shares(by_shape),
+        unmodelled=tuple(unmodelled_lines(by_shape))[:_MOST_UNMODELLED],
         charts=(operator_roofline(by_shape), module_chart(by_module), *phase_charts(run)),
         notes=(*([listed] if more else []), *by_shape.notes),
         profile=profile,

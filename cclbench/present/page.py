@@ -34,6 +34,7 @@ from cclbench.present.kernels import absence_words, kernel_table
 from cclbench.present.operators import NO_OPERATORS, operator_section
 from cclbench.present.program_memory import AS_COMPILED, buffer_words, peak_owners, program_documents
 from cclbench.present.sections import (
+    family_rows,
     foremost_finding,
     has_roofline,
     kernel_notes,
@@ -41,6 +42,7 @@ from cclbench.present.sections import (
     remaining_works,
     replaced_rows,
     subject_headline,
+    unmatched_notes,
     whole_work,
 )
 from cclbench.present.step_spans import step_spans
@@ -86,6 +88,7 @@ def run_page(
     programs = program_documents(run.stored)
     timeline = step_spans(run.stored) if run.ranks else "the run has no trace"
     absent = [("timeline", timeline)] if isinstance(timeline, str) else []
+    topics = run_topics(run)
     context = {
         "about": list(about_run(run)),
         "timeline": None if isinstance(timeline, str) else timeline,
@@ -93,7 +96,8 @@ def run_page(
         "causes": run_findings(run),
         "tiles": headline_tiles(run),
         "most_rows": MOST_ROWS,
-        "topics": run_topics(run),
+        "topics": topics,
+        "has_ranges": any(line.cells[1] for _, lines in topics for line in lines),
         "operators": operator_section(run, engine=engine, progress=progress),
         "programs": programs[:MOST_PROGRAMS],
         "more_programs": len(programs[MOST_PROGRAMS:]),
@@ -194,6 +198,7 @@ _CALLED: Final = (
     least_gain,
     most_gain,
     replaced_rows,
+    family_rows,
     match_notes,
     kernel_markup,
     name_markup,
@@ -206,6 +211,7 @@ _CALLED: Final = (
     cell_text,
     comparison_cells,
     comparison_heads,
+    unmatched_notes,
     unmatched_words,
     whole_work,
 )

@@ -103,7 +103,7 @@ def part_rows(versus: Versus, *, every: bool = False) -> Iterator[TimeRow]:
     """The parts of the step, each followed by its largest changes, or all of them with `every`."""
     for change in versus.changes:
         told = ((versus.base, change.before_s), (versus.other, change.after_s))
-        before, after = ("n/a" if letter in change.untold else humanise(s, "s") for letter, s in told)
+        before, after = ("n/a" if letter in change.unknown_for else humanise(s, "s") for letter, s in told)
         yield TimeRow(PARTS[change.part], (before, after, signed_seconds(change.change_ns / 1e9)))
         for mover in change.movers if every else leading_movers(change, versus):
             plain = mover.dimension in ("category", "collective")
@@ -154,7 +154,7 @@ def work_row(change: WorkChange) -> WorkRow:
     least = [side.roofline_s if side else None for side in sides]
     reached = [side.reached if side else None for side in sides]
     return WorkRow(
-        label=f"{change.name} / {change.also}" if change.also else change.name,
+        label=f"{change.name} / {change.other_name}" if change.other_name else change.name,
         cells=_time_cells(before, after, change.change_ns / 1e9),
         change_ns=change.change_ns,
         roofline=(_known_cell(least[0], "s"), _known_cell(least[1], "s")),
@@ -187,6 +187,39 @@ def remaining_works(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
 def whole_work(difference: WorkDifference) -> tuple[str, str, str]:
     """The total device time, and its difference."""
     return _time_cells(difference.before_s, difference.after_s, difference.change_ns / 1e9)
+
+
+def family_rows(difference: WorkDifference) -> list[WorkRow]:
+    """Each family of equal work, largest change first, and the unmatched work; empty without equal work."""
+    matched = difference.matched
+    if matched is None or not matched.families:
+        return []
+    rows = [
+        WorkRow(
+            one.family,
+            _time_cells(one.before_ns / 1e9, one.after_ns / 1e9, one.change_ns / 1e9),
+            one.change_ns,
+            reached=(_known_cell(one.before_reached, "1"), _known_cell(one.after_reached, "1")),
+        )
+        for one in matched.families
+    ]
+    before, after = map(matched.unmatched_ns, (difference.base, difference.other))
+    cells = _time_cells(before / 1e9, after / 1e9, (after - before) / 1e9)
+    return rows + [WorkRow("unmatched", cells, after - before, kind="rest")] * bool(before or after)
+
+
+def unmatched_notes(difference: WorkDifference) -> list[str]:
+    """`unmatched in B: aten::fill_(int[1]), 24 calls, 108 µs: A has no call of equal work`, largest first."""
+    matched = difference.matched
+    if matched is None or not matched.families:
+        return []
+    totals = {difference.base: matched.before_ns, difference.other: matched.after_ns}
+    notable = [one for one in matched.unmatched if one.time_ns >= _TOLD * totals[one.subject]]
+    return [
+        f"unmatched in {one.subject}: {shorten_middle(one.name, _LONGEST_KERNEL)},"
+        f" {humanise(one.calls, 'count')} calls, {humanise(one.time_ns / 1e9, 's')}: {one.reason}"
+        for one in notable[:_MOST_KERNELS]
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +276,11 @@ def _call_words(calls: Sequence[CallCount]) -> str:
 def match_notes(difference: WorkDifference) -> list[str]:
     """`aten::mm of A and aten::linear of B are matched by ...`, for operators of different names."""
     return [
-        f"{shorten_middle(one.name, _LONGEST)} of {difference.base} and {shorten_middle(one.also, _LONGEST)}"
-        f" of {difference.other} are matched by cost model and FLOPs"
+        f"{shorten_middle(one.name, _LONGEST)} of {difference.base} and"
+        f" {shorten_middle(one.other_name, _LONGEST)} of {difference.other} are matched by cost model and"
+        " FLOPs"
         for one in difference.operators
-        if one.also
+        if one.other_name
     ]
 
 

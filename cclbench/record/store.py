@@ -104,10 +104,10 @@ class Store:
             return self._last_run()
         if len(begun) == 1:
             return self.get(begun[0])
+        if begun:
+            raise UsageError(f"{len(begun)} runs in {self.place} begin with {run!r}", hint=near(run, begun))
         hint = near(run, [*ids, *(name for name in os.listdir() if not name.startswith("."))])
         hint = hint if hint.startswith("did you mean") else near(run, ids)
-        if begun:
-            raise UsageError(f"{len(begun)} runs in {self.place} begin with {run!r}", hint=hint)
         raise UsageError(f"no run {run!r} in {self.place}, and no such file or folder", hint=hint)
 
     def _last_run(self) -> Run:

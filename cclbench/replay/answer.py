@@ -14,6 +14,8 @@ import numpy as np
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import group_id
+from cclbench.ground.student import find_root
+from cclbench.ground.units import humanise
 from cclbench.machine import Machine, machine_of
 from cclbench.record.run import Run
 from cclbench.replay import tables
@@ -117,8 +119,6 @@ class Replay:
         Recorded calls, and what is between them, take longer by one factor.  Where no factor makes the step
         as short, since the device bounds it, it is the least change with a step almost as short as can be.
         """
-        from scipy.optimize import brentq  # imported late: it takes longer to load than most replays
-
         target_ns = self.pace.step_ns * (1 - longer_s * NS_PER_S / self.measured_ns)
         shortest_ns = self._step_ns(*self._with_host_time(0.0))
         enough_ns = max(target_ns, shortest_ns * (1 + _ALMOST))
@@ -136,7 +136,7 @@ class Replay:
             return excess
 
         if nearest_ns > 0:
-            brentq(excess_ns, 0.0, 1.0, xtol=_PRECISE)
+            find_root(excess_ns, 0.0, 1.0, _PRECISE)
         other = self._with_graph(graph, times)
         other.measured_ns = self.measured_ns * other.pace.step_ns / self.pace.step_ns
         return other
@@ -312,7 +312,7 @@ class Replay:
         if most:
             notes.append(
                 f"waiting for the last of more ranks: {late.meetings:,} collectives, up to"
-                f" {most / 1000:,.4g} µs longer, by the spread of arrivals"
+                f" {humanise(most / NS_PER_S, 's')} longer, by the spread of arrivals"
             )
         if extra:
             notes.append(f"added to the replayed step: {extra / outcome.step_ns:+.1%} of it")

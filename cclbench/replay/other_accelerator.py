@@ -131,7 +131,7 @@ def _by_memory(graph: Graph, memory: float, old: Accelerator, new: Accelerator) 
     computes = graph.nodes.kind == n.COMPUTE
     expected = np.where(computes, np.array([*by_category, np.nan])[graph.nodes.category], 1.0)
     low, high = (np.where(computes, bound, 1.0) for bound in (min(memory, 1.0), max(memory, 1.0)))
-    basis = f"kernels scale from {old.id} to {new.id}, which differ in memory, by bandwidth or not at all"
+    basis = f"{old.id} and {new.id} differ in memory alone: kernels bound by it scale with its bandwidth"
     return KernelRatios(expected, low, high, 1.0, (basis,))
 
 

@@ -37,6 +37,11 @@ def test_commands_runs_and_metrics_are_completed(stored: str, tmp_path: Path) ->
     settings = completed("cclbench whatif x --set scale_up.b", store)
     assert settings == ["plain,scale_up.bandwidth="]
     assert "plain,collective." in completed("cclbench whatif x --set coll", store)
+    assert completed("cclbench report @", store) == ["plain,@last", "file,@"]
+    assert completed("cclbench project x --system aws-p5e", store) == ["plain,aws-p5e", "plain,aws-p5en"]
+    assert "plain,nvidia-h100-sxm" in completed("cclbench hardware show nvidia-h100-s", store)
+    assert completed("cclbench ops x --by op,ph", store) == ["plain,op,phase"]
+    assert completed("cclbench compare a b --fail-on time.exposed_w", store) == exposed
 
 
 def test_runs_are_listed_by_time(call: Call, trace: Path, tmp_path: Path) -> None:

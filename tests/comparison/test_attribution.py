@@ -48,10 +48,10 @@ def test_a_difference_by_part_and_what_moved() -> None:
     assert (compute.before_s, compute.after_s) == (0.4, 0.45)
     moved = [(m.dimension, m.name, m.before_s, m.after_s) for m in compute.movers]
     assert moved == [("category", "moe", 0.0, 0.1), ("category", "gemm", 0.3, 0.25)]
-    assert (host.untold, idle.untold) == (("A",), ())
+    assert (host.unknown_for, idle.unknown_for) == (("A",), ())
     compute, host, idle = part_changes(other, base, 0)
     assert [c.change_ns for c in (compute, host, idle)] == [-50_000_000, -20_000_000, 70_000_000]
-    assert (host.before_s, host.after_s, host.untold) == (0.02, 0.0, ("A",))
+    assert (host.before_s, host.after_s, host.unknown_for) == (0.02, 0.0, ("A",))
     moved = [(m.name, m.before_s, m.after_s) for m in compute.movers]
     assert moved == [("moe", 0.1, 0.0), ("gemm", 0.25, 0.3)]
 
@@ -93,7 +93,7 @@ def test_a_part_without_time_is_told_all_the_same() -> None:
     base = subject("A", parts_of(compute=1.0, exposed_wait=0.0, exposed_copy=0.5))
     other = subject("B", parts_of(compute=1.0, exposed_wait=0.0, exposed_copy=0.0))
     found = part_changes(base, other, -500_000_000)
-    assert [(c.part, c.before_s, c.after_s, c.change_ns, c.untold) for c in found] == [
+    assert [(c.part, c.before_s, c.after_s, c.change_ns, c.unknown_for) for c in found] == [
         *(("compute", 1.0, 1.0, 0, ()), ("exposed_wait", 0.0, 0.0, 0, ())),
         ("exposed_copy", 0.5, 0.0, -500_000_000, ()),
     ]

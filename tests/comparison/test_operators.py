@@ -146,7 +146,7 @@ CONVOLUTION = {"family": "convolution", "flops": 6e9}
 def matched(before: OperatorTables, after: OperatorTables) -> list[tuple[str, str | None, int]]:
     """Names in A and in B, and whole ns."""
     operators = work_difference("A", "B", before, after).operators
-    return [(one.name, one.also, one.change_ns) for one in operators]
+    return [(one.name, one.other_name, one.change_ns) for one in operators]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def work(name: str, before: int | None, after: int | None, **other: object) -> W
     """Of so many ms in A and in B, half of it the roofline's."""
     sides = [None if ms is None else WorkTime(ms / 1e3, 2.0, ms / 2e3, 0.5) for ms in (before, after)]
     change_ns = ((after or 0) - (before or 0)) * 1_000_000
-    return WorkChange(name, other.pop("also", None), *sides, change_ns, **other)  # type: ignore[arg-type]
+    return WorkChange(name, other.pop("other_name", None), *sides, change_ns, **other)  # type: ignore[arg-type]
 
 
 def compared(path: Path, *changes: WorkChange, modules: tuple[WorkChange, ...] = ()) -> Comparison:
@@ -58,7 +58,7 @@ def found(tmp_path: Path) -> Comparison:
     shapes = (work("[2,2]", 30, 60), work("[4,4]", 20, 10))
     return compared(
         tmp_path,
-        work("aten::cudnn_convolution", 100, 20, also="aten::miopen_convolution"),
+        work("aten::cudnn_convolution", 100, 20, other_name="aten::miopen_convolution"),
         work("aten::mm", 50, 70, shapes=shapes),
         *(work(f"op{n}", n, None) for n in (9, 8, 7, 6, 5)),
         modules=(work("Net/Layer", 185, 90),),
@@ -113,7 +113,9 @@ def test_without_a_roofline_it_has_no_column(tmp_path: Path) -> None:
 
 
 def test_hostile_names_stay_texts(tmp_path: Path) -> None:
-    one = compared(tmp_path, *(work(text, 10 + n, 2, also=f"{text}2") for n, text in enumerate(HOSTILE)))
+    one = compared(
+        tmp_path, *(work(text, 10 + n, 2, other_name=f"{text}2") for n, text in enumerate(HOSTILE))
+    )
     text = comparison_page(one)
     parsed = Page(text)
     assert (parsed.tags["script"], parsed.tags["style"]) == (1, 1)

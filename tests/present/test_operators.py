@@ -65,10 +65,10 @@ def test_rows_by_operator_and_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (mm.mark, mm.roofline_s, mm.gap_s) == ("above", None, None)
     assert mm.marked_roofline_s == pytest.approx(4e9 / 989e12, rel=1e-3)
     assert found.windows == 4
-    assert found.told == (
-        "linked to operators 98.5 %; of compute time 90.9 % has FLOPs and bytes; without:"
-        " sort of mine::sort_of: 50.0 ns, 7.6 %: no cost model for this operator;"
-        " alone: 10.0 ns, 1.5 %: no operator call is linked to it"
+    assert found.coverage == "linked to operators 98.5 %; of compute time 90.9 % has FLOPs and bytes"
+    assert found.unmodelled == (
+        "sort of mine::sort_of: 50.0 ns, 7.6 %: no cost model for this operator",
+        "alone: 10.0 ns, 1.5 %: no operator call is linked to it",
     )
     headings = [column.heading for column in found.columns]
     assert headings[:8] == ["calls", "time", "share", "achieved", "roofline", "model", "mean", "p50"]

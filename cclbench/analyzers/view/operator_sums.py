@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.durations import Durations, durations_by_code
+from cclbench.analyzers.view.equal_work import EqualWork, equal_work
 from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.ordered_calls import CallPlace, PlacedCalls, ordered_calls
 from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s, run_accelerator
@@ -131,6 +132,8 @@ class RankSums(NamedTuple):
     """Σ length of transfers beside the device's core less the core's time for them."""
     calls_in_order: dict[CallPlace, PlacedCalls]
     """All work by its place in the step, if asked for."""
+    equal_work: EqualWork | None
+    """All work by what it computes, if asked for with that."""
 
 
 def rank_sums(
@@ -164,6 +167,7 @@ def rank_sums(
         no_roofline=times.no_roofline,
         hidden_ns=int((works.rows.ends - works.rows.starts - works.rows.ns).sum()),
         calls_in_order=ordered_calls(view) if in_order else {},
+        equal_work=equal_work(view, times.rooflined, times.least) if in_order else None,
     )
 
 
@@ -181,6 +185,11 @@ class _Times(NamedTuple):
     peak: Float64
     roof: DeviceRoof | None = None
     no_roofline: str | None = None
+
+    @property
+    def rooflined(self) -> Mask:
+        """Mask of work that is compared with its roofline time."""
+        return ~self.faster & ~np.isnan(self.least)
 
 
 def _rank_sums(

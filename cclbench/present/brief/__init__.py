@@ -112,7 +112,7 @@ _PROJECTIONS: Final[Mapping[str, tuple[Callable[[Document], Brief], tuple[str, .
     "sequences.v1": (brief_sequences, ("sequences RUN with another length",)),
     "stragglers.v2": (brief_stragglers, ("diagnose RUN: what the waiting costs",)),
     "memory.v1": (brief_memory, ("memory RUN with settings such as batch=9: the modelled peak",)),
-    "comparison.v2": (brief_comparison, ("diagnose RUN, ops RUN: one of them alone",)),
+    "comparison.v3": (brief_comparison, ("diagnose RUN, ops RUN: one of them alone",)),
     "history.v1": (brief_history, ("compare A B: the runs on both sides of a change",)),
 }
 """The projection of each document, by its schema, and further questions."""

@@ -34,7 +34,7 @@ def brief_comparison(document: Document) -> Brief:
             for one in document["operators"]
             for words in _changes(
                 (
-                    row["also"] or row["name"],
+                    row["other_name"] or row["name"],
                     _time_of(row["before"]),
                     _time_of(row["after"]),
                     row["change_ns"],

@@ -63,7 +63,13 @@ def overlap_chart(runs: Sequence[ComparisonSubject]) -> Chart:
             points = [(None, ratio, step)]
         found.append((run, points))
         if silent:
-            missing.append((run, f"{silent} steps without communication on any rank are not drawn"))
+            missing.append(
+                (run, f"not drawn: {silent} step{'s'[: silent != 1]} without communication on any rank")
+            )
+    if sum(len(points) for _, points in found) == 1:
+        ((run, ((_, ratio, _),)),) = found
+        missing.append((run, f"one step: {humanise(ratio, '1')} of its communication is hidden"))
+        found = []
     label = "; ".join(
         with_letter(
             run,

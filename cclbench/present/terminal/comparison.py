@@ -100,13 +100,20 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Render
     """A line for each operator and module: before, after, change, shares of each roofline."""
     pair = difference.base, difference.other
     yield Text(sections.WORKS, "bold")
+    if families := sections.family_rows(difference):
+        yield _work_head(
+            "equal work, by family", pair, known=any(map(any, (row.reached for row in families)))
+        )
+        for row in families:
+            yield _time_line(f"  {row.label}", row.cells).append(
+                "".join(f"{cell:>12}" for cell in row.reached)
+            )
+        yield _time_line("  all", sections.whole_work(difference))
     for what, changes in (("operator", difference.operators), ("module", difference.modules)):
         if not changes:
             continue
-        before, after = (f"of {letter}'s roof" for letter in pair)
         known = sections.has_roofline(changes)
-        head = f"  {f'by {what}':<{_LABEL - 2}}{pair[0]:>9}{pair[1]:>10}{'difference':>12}"
-        yield Text(f"{head}{before:>12}{after:>12}" if known else head, "bold")
+        yield _work_head(f"by {what}", pair, known=known)
         for row in sections.work_rows(changes, len(changes) if verbose else _MOST_WORKS):
             part = row.kind.endswith("shapes")
             if verbose or not part:
@@ -114,8 +121,19 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Render
                 yield line.append(f"{row.reached[0]:>12}{row.reached[1]:>12}") if known else line
         yield _time_line("  all", sections.whole_work(difference))
     yield from _replaced_lines(difference, len(difference.replaced) if verbose else _MOST_WORKS)
-    notes = [*sections.match_notes(difference), *sections.kernel_notes(difference)]
+    notes = [
+        *(sections.unmatched_notes(difference) if verbose else ()),
+        *sections.match_notes(difference),
+        *sections.kernel_notes(difference),
+    ]
     yield from (Text(f"  {sections.safe_text(note)}", "dim") for note in notes)
+
+
+def _work_head(title: str, pair: tuple[str, str], *, known: bool = False) -> Text:
+    """The heading of a block of times; `known`: with the shares of each roofline."""
+    roofs = [f"of {letter}'s roof" for letter in pair if known]
+    ends = "".join(f"{roof:>12}" for roof in roofs)
+    return Text(f"  {title:<{_LABEL - 2}}{pair[0]:>9}{pair[1]:>10}{'difference':>12}{ends}", "bold")
 
 
 def _replaced_lines(difference: WorkDifference, most: int) -> Iterator[RenderableType]:
@@ -124,8 +142,7 @@ def _replaced_lines(difference: WorkDifference, most: int) -> Iterator[Renderabl
     if not rows:
         return
     pair = difference.base, difference.other
-    head = f"  {'in place of each other':<{_LABEL - 2}}{pair[0]:>9}{pair[1]:>10}{'difference':>12}"
-    yield Text(head, "bold")
+    yield _work_head("in place of each other", pair)
     for row in rows:
         yield _time_line(f"  {_inner_place(row.label, _LABEL - 3)}", row.cells)
         for letter, calls in zip(pair, row.calls, strict=True):

@@ -79,7 +79,7 @@ def _rank_table(run: RunStragglers, verbosity: int, unicode: bool) -> Table:
         table.add_row(
             str(one.rank),
             humanise(one.mean_s, "s"),
-            humanise(one.most_s, "s"),
+            humanise(one.max_s, "s"),
             str(one.latest),
             _lateness_strip(of_rank[one.rank], most, unicode),
             one.cause or "",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich import box
@@ -12,13 +13,16 @@ from rich.text import Text
 
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise
-from cclbench.present.terminal import QUIET
+from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.replay.critical_path import Path as Route
 from cclbench.replay.result import ReplayResult
 
 _TOLD: Final = 0.03
 """Smallest shown share of the critical path."""
 _LABEL: Final = 26
+_LONGEST_NOTE: Final = 240
+_MERGED: Final = ("inferred from times: ", "weak class: ")
+"""Beginnings of notes of which there may be many."""
 
 
 def whatif_page(found: ReplayResult, verbosity: int) -> list[RenderableType]:
@@ -70,5 +74,23 @@ def whatif_page(found: ReplayResult, verbosity: int) -> list[RenderableType]:
     ]
     faith = [row.reason for row in found.figures if row.metric == "whatif.replayed_step" and row.reason]
     bases = dict.fromkeys(basis for one in found.predicted for basis in one.basis)
-    lines = [*knees, *faith, *bases, *found.notes]
+    lines = _merged_notes([*knees, *faith, *bases, *found.notes])
+    if verbosity < VERBOSE:
+        lines = [_short_note(line) for line in lines]
     return [table, *(Text(printable(f"- {line}")) for line in lines)]
+
+
+def _merged_notes(lines: Sequence[str]) -> list[str]:
+    """The notes, those of one kind as one: `inferred from times: 16 blocking copies; 8 threads that ...`."""
+    merged: dict[str, list[str]] = {}
+    for line in lines:
+        head = next((head for head in _MERGED if line.startswith(head)), "")
+        merged.setdefault(head or line, []).append(line.removeprefix(head))
+    return [head + "; ".join(ends) if head in _MERGED else head for head, ends in merged.items()]
+
+
+def _short_note(line: str) -> str:
+    """The note up to its first semicolon if it is long, as of a setting with a long description."""
+    head, semicolon, _ = line.partition("; ")
+    is_long = semicolon and len(line) > _LONGEST_NOTE and not line.startswith(_MERGED)
+    return f"{head}; -v says more" if is_long else line

@@ -61,7 +61,7 @@ def examine_bandwidth(runs: Sequence[ComparisonSubject]) -> Claim:
             for kind, basis in groups
             for name, value in (
                 ("runs", sum(_kind_and_basis(row) == (kind, basis) for row in rows)),
-                ("told", len(gains[kind, basis])),
+                ("known", len(gains[kind, basis])),
                 ("median", middle[kind, basis]),
             )
         },
@@ -115,10 +115,10 @@ def _summarise_by_accelerator(rows: Sequence[Line]) -> list[Line]:
             {
                 **dict(zip(keys, group, strict=True)),
                 "runs": len(members),
-                "told": len(gains),
-                "least": min(gains, default=None),
+                "known": len(gains),
+                "low": min(gains, default=None),
                 "median": median(gains) if gains else None,
-                "most": max(gains, default=None),
+                "high": max(gains, default=None),
             }
         )
     return lines

@@ -25,9 +25,9 @@ UNITS: Final = {
     "gain": "1",
     "gain_low": "1",
     "gain_high": "1",
-    "least": "1",
+    "low": "1",
     "median": "1",
-    "most": "1",
+    "high": "1",
 }
 """Units by column; other columns are text and counts."""
 

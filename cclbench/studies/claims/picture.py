@@ -114,7 +114,7 @@ def _draw_gains(axes: Axes, claim: Claim) -> None:
             )
     names = [
         f"{_shorten_text(line['accelerator'])}, {line['phase'] or 'phase unknown'}:"
-        f" {line['told']} of {line['runs']}"
+        f" {line['known']} of {line['runs']}"
         for line in lines
     ]
     axes.set_yticks(range(len(lines)), names)

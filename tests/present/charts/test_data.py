@@ -54,7 +54,11 @@ def test_steps_without_communication_are_counted(tmp_path: Path) -> None:
     ]
     run = one(tmp_path, rows)
     assert steps_of(run.results) == ([(3, 0.5, 0.1)], 1)
-    assert overlap_chart([run]).missing == ("1 steps without communication on any rank are not drawn",)
+    assert overlap_chart([run]).missing == (
+        "not drawn: 1 step without communication on any rank",
+        "one step: 50.0 % of its communication is hidden",
+    )
+    assert overlap_chart([run]).svg is None  # a chart of one mark shows nothing
 
 
 @pytest.mark.parametrize(
@@ -92,11 +96,13 @@ def test_what_is_not_drawn_has_its_reason(
 def test_published_figures_are_one_hollow_mark(tmp_path: Path) -> None:
     told = {"provenance": "published", "reason": "summed over streams"}
     rows = [row("overlap.ratio", 0.8, "1", **told), row("time.step", 1.4, **told)]
-    made = subject(tmp_path / "pub", "", rows=rows, published=PUBLISHED, ranks=[])
-    chart = overlap_chart([made])
+    made = [
+        subject(tmp_path / letter, letter, rows=rows, published=PUBLISHED, ranks=[]) for letter in ("A", "B")
+    ]
+    chart = overlap_chart(made)
     assert "the run: overlap 80.0 %, step time 1.40 s" in str(chart.svg)
     assert "time.step, published: summed over streams" in str(chart.svg)
-    (mark,) = re.findall(r"<use[^>]*>(?=<title>the run)", str(chart.svg))
+    mark, _ = re.findall(r"<use[^>]*>(?=<title>[AB]: the run)", str(chart.svg))
     assert 'stroke="var(--compute)"' in mark
     assert 'fill="none"' in mark or 'fill-opacity="0"' in mark
 

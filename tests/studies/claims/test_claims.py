@@ -153,7 +153,7 @@ def test_gains_of_gpus_against_tpus() -> None:
     assert claim.counts["published_gpu_median"] == pytest.approx(0.02)
     assert claim.counts["published_tpu_median"] == pytest.approx(0.2)
     apart = examined(*(tpu(f"t{n}", doubled=0.9 - 0.2 * n, published=False) for n in (0, 1)))
-    assert (apart.outcome, apart.counts["computed_tpu_told"]) == ("cannot be examined", 2)
+    assert (apart.outcome, apart.counts["computed_tpu_known"]) == ("cannot be examined", 2)
     assert examined(tpu("t", doubled=0.99)).outcome == "not shown"
     lonely = examined(tpu("t"))
     assert lonely.outcome == "cannot be examined"
@@ -239,8 +239,8 @@ def test_the_published_overlap_claim(published: Path) -> None:
 def test_the_published_bandwidth_claim_lacks_one_side(published: Path) -> None:
     (claim,) = examine_claims(published, ["bandwidth"]).claims
     assert claim.outcome == "cannot be examined"
-    gpu = {"runs": 85, "told": 43, "median": pytest.approx(0.00199816)}
-    none = {"runs": 0, "told": 0, "median": None}
+    gpu = {"runs": 85, "known": 43, "median": pytest.approx(0.00199816)}
+    none = {"runs": 0, "known": 0, "median": None}
     sides = {"published_gpu": gpu, "published_tpu": none | {"runs": 17}}
     sides |= {"computed_gpu": none, "computed_tpu": none}
     assert claim.counts == {f"{side}_{name}": n for side, of in sides.items() for name, n in of.items()}

@@ -36,7 +36,7 @@ def gain(value: float | None, provenance: str = "published", accelerator: str = 
 
 
 def accelerator(name: str, told: int) -> dict[str, Any]:
-    found = {"accelerator": name, "phase": "training", "kind": "GPU", "basis": "b", "told": told, "runs": 2}
+    found = {"accelerator": name, "phase": "training", "kind": "GPU", "basis": "b", "known": told, "runs": 2}
     return found | {"median": 0.02 if told else None}
 
 
