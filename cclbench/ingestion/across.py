@@ -51,16 +51,11 @@ SELECT ("rank"::BIGINT << 32) | file_row_number, "rank", code, group_size,
     if(kind = 'send', coalesce(src_rank, "rank"), src_rank),
     if(kind = 'recv', coalesce(dst_rank, "rank"), dst_rank),
     channel_code,
-    library = 'mpi' AND (kind IN ('send', 'broadcast', 'scatter')
-        OR (kind IN ('gather', 'reduce') AND dst_rank IS DISTINCT FROM "rank")),
+    library = 'mpi' AND kind IN {may_leave} AND coalesce(dst_rank <> "rank" OR kind = 'send', true),
     start_ns, end_ns
 FROM files LEFT JOIN codes USING ("group") LEFT JOIN channels USING (src_rank, dst_rank, channel)
 """
-"""All ranks' collectives; an unstated source of a send or target of a receive is the row's own rank.
-
-A send of MPI may return once its message is in a buffer, and so may the rank that sends in a collective with
-a root; others leave a broadcast before all have arrived.
-"""
+"""All ranks' collectives; an unstated source of a send or target of a receive is the row's own rank."""
 _PLACE_OF_RANK: Final = 'row_number() OVER (PARTITION BY "rank" ORDER BY start_ns, file_row_number) - 1'
 
 
@@ -151,7 +146,7 @@ def _read_calls(
     files = [str(path_of(folder, rank)) for rank in ranks]
     try:
         connection.read_parquet(files, file_row_number=True).create_view("files")
-        connection.execute(_CALLS.format(seq=number))
+        connection.execute(_CALLS.format(seq=number, may_leave=matching.MAY_LEAVE))
     except duckdb.Error:
         for rank in ranks:  # find the damaged file and its defect
             read_table(path_of(folder, rank), COLLECTIVES)

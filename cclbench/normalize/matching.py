@@ -39,6 +39,9 @@ AMBIGUOUS: Final = "order within the group is ambiguous"
 CONTRADICTED: Final = "the ranks' times contradict it"
 _REASONS: Final = (NO_GROUP, ONE_RANK, NO_KIND, NO_PEER, ALONE, AMBIGUOUS)
 """Why a row is in no instance."""
+MAY_LEAVE: Final = ("send", "broadcast", "scatter", "gather", "reduce")
+"""Kinds of MPI's calls that a rank may leave before others arrive, but for the root of the last two: a send
+returns once its message is in a buffer."""
 NUMBERED, ORDERED, PAIRED, SPLIT, ALIGNED = range(5)
 """How the rows of a lane are matched."""
 

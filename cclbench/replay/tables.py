@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.host_calls import ALLOCATES, LOADS
+from cclbench.normalize.matching import MAY_LEAVE
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.manifest import ClockCorrection
 from cclbench.record.rank import Rank
@@ -105,6 +106,8 @@ class RankCollectives:
     group: tuple[str | None, ...]
     size: Int64
     bytes: Int64
+    may_leave: Mask
+    """Whether the rank may leave before the others arrive."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -316,6 +319,13 @@ def _collective_parts(table: pa.Table) -> RankCollectives:
         group=tuple(table["group"].to_pylist()),
         size=number_column("group_size"),
         bytes=np.maximum(number_column("in_bytes"), number_column("out_bytes")),
+        may_leave=np.array(
+            [
+                library == "mpi" and kind in MAY_LEAVE
+                for library, kind in zip(table["library"].to_pylist(), table["kind"].to_pylist(), strict=True)
+            ],
+            np.bool_,
+        ),
     )
 
 

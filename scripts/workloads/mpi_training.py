@@ -16,6 +16,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def train(comm: MPI.Comm, options: argparse.Namespace, recorder: Recorder) -> No
     rank, ranks = comm.rank, comm.size
     chance = np.random.default_rng(rank)
     sizes = (options.width, options.width, 16)
-    weights = [chance.normal(0, 0.05, shape).astype(np.float32) for shape in zip(sizes[:-1], sizes[1:], strict=True)]
+    weights = [chance.normal(0, 0.05, shape).astype(np.float32) for shape in pairwise(sizes)]
     for weight in weights:
         with recorder.region("MPI_Bcast"):
             comm.Bcast(weight, root=0)
@@ -125,18 +126,12 @@ def write_archive(folder: str, events: list[list[Event]], first: tuple[int, floa
                 if kind in ("enter", "leave"):
                     name = about[0]
                     if name not in regions:
-                        paradigm = (
-                            Paradigm.MPI
-                            if name.startswith("MPI_")
-                            else Paradigm.USER
-                            if name.startswith("step ")
-                            else Paradigm.COMPILER
-                        )
-                        regions[name] = define.region(name, paradigm=paradigm, region_role=RegionRole.FUNCTION)
+                        role = RegionRole.FUNCTION
+                        regions[name] = define.region(name, paradigm=paradigm_of(name), region_role=role)
                     getattr(writer, kind)(at, regions[name])
                 elif kind == "collective":
-                    operation, root, sent, received = about
-                    writer.mpi_collective_end(at, getattr(CollectiveOp, operation), world, root, sent, received)
+                    operation = getattr(CollectiveOp, about[0])
+                    writer.mpi_collective_end(at, operation, world, *about[1:])
                 elif kind == "request":
                     writer.mpi_irecv_request(at, about[0])
                 else:
@@ -147,11 +142,19 @@ def write_archive(folder: str, events: list[list[Event]], first: tuple[int, floa
         trace._realtime_timestamp = first[1] + (earliest - first[0]) / 1e9
 
 
+def paradigm_of(name: str) -> Paradigm:
+    """MPI's functions, the steps that the user marks, and the program's own functions."""
+    if name.startswith("MPI_"):
+        return Paradigm.MPI
+    return Paradigm.USER if name.startswith("step ") else Paradigm.COMPILER
+
+
 def main() -> None:
     """Train, and write the archive on rank 0."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
     parser.add_argument("--output", required=True)
-    for option, default in (("steps", 10), ("batch", 256), ("width", 1024), ("late", 5)):
+    for option, default in (("steps", 10), ("batch", 128), ("width", 512), ("late", 40)):
         parser.add_argument(f"--{option}", type=int, default=default)
     options = parser.parse_args()
     comm, recorder = MPI.COMM_WORLD, Recorder()
