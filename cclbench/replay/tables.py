@@ -312,6 +312,8 @@ def _collective_parts(table: pa.Table) -> RankCollectives:
     def number_column(name: str) -> Int64:
         return np.asarray(table[name].fill_null(-1).to_numpy(), np.int64)
 
+    of_mpi = pc.equal(table["library"].cast(pa.string()), "mpi")
+    early = pc.is_in(table["kind"].cast(pa.string()), pa.array(MAY_LEAVE))
     return RankCollectives(
         instance=number_column("instance"),
         complete=table["wait_ns"].is_valid().to_numpy(),
@@ -319,13 +321,7 @@ def _collective_parts(table: pa.Table) -> RankCollectives:
         group=tuple(table["group"].to_pylist()),
         size=number_column("group_size"),
         bytes=np.maximum(number_column("in_bytes"), number_column("out_bytes")),
-        may_leave=np.array(
-            [
-                library == "mpi" and kind in MAY_LEAVE
-                for library, kind in zip(table["library"].to_pylist(), table["kind"].to_pylist(), strict=True)
-            ],
-            np.bool_,
-        ),
+        may_leave=np.asarray(pc.and_(of_mpi, early), np.bool_),
     )
 
 

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """OTF2 archives: messages matched one by one, waits known by hand, clocks, metrics, streams, damage."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -490,6 +492,15 @@ def test_without_the_package_the_archive_is_named_and_the_extra_too(
     with pytest.raises(InputError, match="the package otf2 is not installed") as refused:
         read_rows(anchor)
     assert "'.[otf2]'" in str(refused.value)
+
+
+def test_the_archive_of_the_repository_has_no_other_texts_than_its_program(repository: Path) -> None:
+    content = (repository / "traces" / "mpi-training-4-cpu" / "traces.def").read_bytes()
+    regions = "forward|backward|update|late|step [0-9]|MPI_(Bcast|Allreduce|Barrier|Irecv|Isend|Waitall)"
+    others = "node|MPI Rank [0-3]|Master thread|world|MPI_COMM_WORLD"
+    texts = [text.decode().strip() for text in re.findall(rb"[\t -~]{4,}", content)]
+    assert len(texts) > 20
+    assert [text for text in texts if not re.search(f"^.?({regions}|{others})$", text)] == []
 
 
 def test_an_archive_is_one_source_and_cannot_be_contributed(tmp_path: Path) -> None:

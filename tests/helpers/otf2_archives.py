@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OTF2 archives of jobs whose times are known, written with the package otf2."""
 
 from __future__ import annotations
