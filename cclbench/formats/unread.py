@@ -76,7 +76,7 @@ _TOOLS: Final = (
 """Marks of tools that write Chrome JSON, what their files are, and what to do instead."""
 _STORAGE: Final = "its figures are of disks: give results of DLIO, or traces of the job that loads the data"
 _OTHERS: Final = (
-    (rb"\x03BOTF2|\x03B[\x00\x01]", "part of an OTF2 archive, as Score-P writes it", _OWN_TRACES),
+    (rb"\x03B[\x00\x01]", "part of an OTF2 archive", "give the folder that holds its traces.otf2"),
     (
         rb'\s*\{.{0,4096}"train_(?:num_accelerators|throughput_mean)',
         "a report of MLPerf Storage over several runs",

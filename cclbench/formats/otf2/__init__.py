@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +21,7 @@ class Otf2(Reader):
     extensions: tuple[str, ...] = (".otf2",)
     capture = "`scorep mpicc ...`, then `SCOREP_ENABLE_TRACING=true mpirun ...`; `traces.otf2` is the archive"
     versions = "OTF2 1 to 3, as the package otf2 3.2 reads them"
-    tested = "real: a ping-pong of two ranks (Score-P); own archives; documentation: streams of accelerators"
-    frameworks: Mapping[str, str] = {}
+    tested = "real: a ping-pong (Score-P), an own MPI job; documentation: streams of accelerators"
 
     def sniff(self, head: bytes) -> float:
         """Sure of an anchor file."""
