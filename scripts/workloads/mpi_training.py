@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a small perceptron on random vectors with MPI, data-parallel, and write its calls as an OTF2 archive.
 
-    mpirun -n 4 python mpi_training.py --steps 10 --output traces
+    mpirun -n 4 python mpi_training.py --steps 12 --output traces
 
 Rank 0 broadcasts the weights. In a step every rank computes the gradients of its part of the batch, an
 all-reduce a layer sums them, and each rank hands its loss to the next one in a ring: a receive that is posted
-first, a send, and one wait for both. Rank 0 has `--late` ms more to do before the all-reduces of every third
-step. Each rank keeps the times of its calls and regions (CLOCK_MONOTONIC, one clock for all on a machine);
-rank 0 writes them with the package otf2, in its reading of bytes: what a rank sends to all, itself included.
+first, a send, and one wait for both. Rank 0 has `--late` ms more to do before the all-reduces. Each rank
+keeps the times of its calls and regions (CLOCK_MONOTONIC, one clock for all on a machine); rank 0 writes them
+with the package otf2, with the bytes that a rank sends to all, itself included, as Score-P counts them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def train(comm: MPI.Comm, options: argparse.Namespace, recorder: Recorder) -> No
                     inputs.T @ ((error @ weights[1].T) * (hidden > 0)),
                     hidden.T @ error,
                 ]
-            if rank == 0 and step % 3 == 2:
+            if rank == 0:
                 with recorder.region("late"):
                     until = time.monotonic_ns() + options.late * 1_000_000
                     while time.monotonic_ns() < until:
@@ -154,7 +154,7 @@ def main() -> None:
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
     parser.add_argument("--output", required=True)
-    for option, default in (("steps", 10), ("batch", 128), ("width", 512), ("late", 40)):
+    for option, default in (("steps", 12), ("batch", 128), ("width", 512), ("late", 100)):
         parser.add_argument(f"--{option}", type=int, default=default)
     options = parser.parse_args()
     comm, recorder = MPI.COMM_WORLD, Recorder()

@@ -496,7 +496,7 @@ def test_without_the_package_the_archive_is_named_and_the_extra_too(
 
 def test_the_archive_of_the_repository_has_no_other_texts_than_its_program(repository: Path) -> None:
     content = (repository / "traces" / "mpi-training-4-cpu" / "traces.def").read_bytes()
-    regions = "forward|backward|update|late|step [0-9]|MPI_(Bcast|Allreduce|Barrier|Irecv|Isend|Waitall)"
+    regions = "forward|backward|update|late|step [0-9]+|MPI_(Bcast|Allreduce|Barrier|Irecv|Isend|Waitall)"
     others = "node|MPI Rank [0-3]|Master thread|world|MPI_COMM_WORLD"
     texts = [text.decode().strip() for text in re.findall(rb"[\t -~]{4,}", content)]
     assert len(texts) > 20
