@@ -29,7 +29,7 @@ PAUSED: Final = "changes of measurement on or off"
 _STREAM: Final = re.compile(r".*\[(\d{1,4})[:\]]")
 """The device in the name of a stream, as Score-P gives it: `CUDA[0:7]`."""
 _MOST_LOCATION: Final = 1 << 52
-KINDS: Final = ("op", "annotation", "other", "kernel", "copy")
+_KINDS: Final = ("op", "annotation", "other", "kernel", "copy")
 
 
 def list_members(path: Path) -> tuple[Member, ...]:
@@ -95,7 +95,7 @@ class _BlockReader:
     found: Definitions
     member: Member
     trace: Trace
-    names: dict[str, Names] = field(default_factory=lambda: {kind: Names() for kind in KINDS})
+    names: dict[str, Names] = field(default_factory=lambda: {kind: Names() for kind in _KINDS})
     calls: MessageCalls = field(init=False)
     metrics: MetricSamples = field(init=False)
     _regions: npt.NDArray[np.uint64] = field(init=False)
@@ -147,7 +147,7 @@ class _BlockReader:
         location = block["location"][rows].astype(np.int64)
         on_stream = np.isin(location, self.member.streams)
         for side, chosen in (("host", ~on_stream), ("device", on_stream)):
-            for kind in KINDS:
+            for kind in _KINDS:
                 of_kind = np.array([kind in _row_kinds(region, side) for region in regions], np.bool_)
                 at = np.flatnonzero(chosen & of_kind[place]) if len(regions) else rows[:0]
                 if not len(at):
