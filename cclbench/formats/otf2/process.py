@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -119,5 +120,8 @@ def _damaged_error(path: Path, status: int, said: IO[bytes]) -> InputError:
         lines = said.read().decode(errors="replace").splitlines()
         reason = printable(lines[-1]) if lines else "the library gives no reason"
     else:
-        reason = f"OTF2's library fails on it (status {status})"
+        ends = status not in (-signal.SIGXCPU, -signal.SIGKILL)
+        reason = (
+            f"OTF2's library {'fails on it' if ends else 'was ended, it takes too long'} (status {status})"
+        )
     return InputError(f"cannot be read: {reason}", where=str(path), hint=HINT)
