@@ -123,8 +123,10 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """What a trace states about a collective call; equal payloads are stored once.
 
     `source` is where it is stated: kernel, hlo, host_op, execution_trace, annotation, or the reader of a file
-    that lists calls.  `library` is the library that runs it, if names do not show it.  On a CPU the call
-    owns the next `rows` rows of the communication threads `threads`.
+    that lists calls.  `library` is the library that runs it, if names do not show it.  `channel` is what a
+    message and its receive have in common, communicator and tag, within which the sequence number counts;
+    `src_rank` is also the root of a broadcast or scatter, `dst_rank` of a gather or reduce.  On a CPU the
+    call owns the next `rows` rows of the communication threads `threads`.
     """
 
     source: str
@@ -141,6 +143,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     ranks: tuple[int, ...] | None = None
     src_rank: int | None = None
     dst_rank: int | None = None
+    channel: str | None = None
     rows: int = 1
     threads: tuple[int, ...] = ()
 

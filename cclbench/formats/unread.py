@@ -82,7 +82,7 @@ _OTHERS: Final = (
         "a Perfetto trace (protobuf): its slices do not say which are kernels",
         "export them as a table, SELECT ... FROM slice in trace_processor, with a timeline.yaml beside it",
     ),
-    (rb"\x03BOTF2|\x03B[\x00\x01]", "part of an OTF2 archive, as Score-P writes it", _OWN_TRACES),
+    (rb"\x03B[\x00\x01]", "part of an OTF2 archive", "give the folder that holds its traces.otf2"),
     (
         rb'\s*\{.{0,4096}"train_(?:num_accelerators|throughput_mean)',
         "a report of MLPerf Storage over several runs",

@@ -42,13 +42,18 @@ INSERT INTO calls
 WITH codes AS (
     SELECT "group", row_number() OVER (ORDER BY "group") AS code
     FROM (SELECT DISTINCT "group" FROM files WHERE "group" IS NOT NULL)
+), channels AS (
+    SELECT *, row_number() OVER (ORDER BY src_rank, dst_rank, channel) AS channel_code
+    FROM (SELECT DISTINCT src_rank, dst_rank, channel FROM files WHERE channel IS NOT NULL)
 )
 SELECT ("rank"::BIGINT << 32) | file_row_number, "rank", code, group_size,
     kind::VARCHAR::collective_kind, {seq}, step, greatest(in_bytes, out_bytes),
     if(kind = 'send', coalesce(src_rank, "rank"), src_rank),
     if(kind = 'recv', coalesce(dst_rank, "rank"), dst_rank),
+    channel_code,
+    library = 'mpi' AND kind IN {may_leave} AND coalesce(dst_rank <> "rank" OR kind = 'send', true),
     start_ns, end_ns
-FROM files LEFT JOIN codes USING ("group")
+FROM files LEFT JOIN codes USING ("group") LEFT JOIN channels USING (src_rank, dst_rank, channel)
 """
 """All ranks' collectives; an unstated source of a send or target of a receive is the row's own rank."""
 _PLACE_OF_RANK: Final = 'row_number() OVER (PARTITION BY "rank" ORDER BY start_ns, file_row_number) - 1'
@@ -81,8 +86,9 @@ def match_ranks(
     `degrees`, the card's parallelism, name the dimension of groups whose description does not.  With a `job`,
     process groups that no trace states are inferred where possible.  Returns the manifest's records of
     inference, matching and clocks.  If all ranks of the group have the instance: wait = latest arrival − own
-    arrival, transfer = own end − latest arrival, both limited to the own duration, which is their sum.  If
-    some ranks have no trace, the latest arrival of the others gives a lower bound of the wait.
+    arrival, transfer = own end − latest arrival, both limited to the own duration, which is their sum.  A
+    rank that may leave before others arrive waits for none that arrives after its end.  If some ranks have no
+    trace, the latest arrival of the others gives a lower bound of the wait.
     """
     with database() as connection, temporary_folder() as place:
         # DuckDB accepts only paths that are valid text without glob patterns.
@@ -140,7 +146,7 @@ def _read_calls(
     files = [str(path_of(folder, rank)) for rank in ranks]
     try:
         connection.read_parquet(files, file_row_number=True).create_view("files")
-        connection.execute(_CALLS.format(seq=number))
+        connection.execute(_CALLS.format(seq=number, may_leave=matching.MAY_LEAVE))
     except duckdb.Error:
         for rank in ranks:  # find the damaged file and its defect
             read_table(path_of(folder, rank), COLLECTIVES)
@@ -150,24 +156,29 @@ def _read_calls(
 def _estimate_clocks(found: matching.Matching, places: Places, ranks: Sequence[int]) -> clocks.Clocks:
     every = np.array(ranks, np.int64)
     clock = np.array([places.clocks.get(rank, rank) for rank in ranks], np.int64)
-    clock_of = clock.astype(np.int32)[index_of(every, found.rank)]
+    # The ends of a collective show the clocks only if nobody may leave before others arrive.
+    together = np.ones(len(found.present), np.bool_)
+    together[found.instance[found.may_leave]] = False
+    rows = together[found.instance]
+    clock_of = clock.astype(np.int32)[index_of(every, found.rank[rows])]
     host = np.array([places.hosts.get(one, -1) for one in np.unique(clock_of).tolist()], np.int32)
-    return clocks.for_all(clocks.estimate_clocks(clock_of, found.instance, found.end_ns, host), every, clock)
+    instance = (np.cumsum(together) - 1)[found.instance[rows]]
+    return clocks.for_all(clocks.estimate_clocks(clock_of, instance, found.end_ns[rows], host), every, clock)
 
 
 def _contradicting_instances(found: matching.Matching, estimated: clocks.Clocks, arrival: Int64) -> Int64:
     """Instances whose ranks were never all inside the collective at the same time."""
     tolerance = int(np.ceil(2 * estimated.worst_residual_ns)) + 1
     left = estimated.correct_times(found.rank, found.end_ns)
-    return matching.contradicting_instances(found.instance, arrival, left, tolerance)
+    return matching.contradicting_instances(found.instance, arrival, left, tolerance, found.may_leave)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Matched:
     """Matched rows of one rank, rows `row` of the file at `path`; arrays of shape (rows,), times in ns.
 
-    `arrival_ns` and `latest_ns`, the instance's latest arrival, are on the common clock; `complete` says
-    whether all ranks of the group have the instance.
+    `arrival_ns` and `latest_ns`, the latest arrival that it waits for, are on the common clock; `complete`
+    says whether all ranks of the group have the instance.
     """
 
     path: Path
@@ -207,6 +218,9 @@ def _write_tasks(
     """Tasks of up to `_RANKS_A_TASK` ranks' rows, each with the dimensions by group."""
     latest = matching.latest_starts(found.instance, arrival, len(found.present))[found.instance]
     duration = found.end_ns - found.start_ns
+    if found.may_leave.any():
+        seen = matching.latest_starts_seen(found.instance, arrival, arrival + duration)
+        latest = np.where(found.may_leave, seen, latest)
     complete = (found.present == found.expected)[found.instance]
     bounds = np.searchsorted(found.rank, np.array([*ranks, np.iinfo(np.int32).max], np.int32)).tolist()
     own = [

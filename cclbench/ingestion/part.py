@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,8 @@ from cclbench.record.files import EventFile, TableFile, closed_at_end
 from cclbench.record.manifest import Options
 
 ROW_GROUP: Final = 1 << 16
+_STARTS: Final = re.compile("P?MPI_I(?!.*send)")
+"""Names of MPI's calls that start a receive or a collective, and return before it."""
 PENDING: Final = ".pending"
 """Mark of files whose step and collective columns are still to be filled."""
 
@@ -219,5 +222,7 @@ def read_part(task: PartTask) -> PartDone:
 
 def _communicates_itself(name: str) -> bool:
     """Whether a host row is the transfer itself, not a call that starts one."""
+    if _STARTS.match(name):
+        return False
     told = classify.collective_name(name)
     return name.startswith("gloo:") or (told is not None and told.library in ("xla", "mpi"))

@@ -21,7 +21,7 @@ from cclbench.ground.schema import COLLECTIVES, group_id
 from cclbench.normalize.operators import Ranges
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
-_ROWS_OWN = ("kernel", "hlo")
+_ROWS_OWN = ("kernel", "hlo", "otf2")
 """Payload sources for which the row states its own payload."""
 
 NOTHING = Payload(source="")
@@ -276,6 +276,7 @@ def _call_row(
         "dimension": dimension_of(description),
         "src_rank": p.src_rank,
         "dst_rank": p.dst_rank,
+        "channel": p.channel,
         "dtype": p.dtype,
     }
     if ranks and len(set(ranks)) == size:

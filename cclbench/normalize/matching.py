@@ -3,7 +3,8 @@
 
 Rows match by process group, kind and sequence number; without numbers by order within the group (and step),
 where sequences of different length are aligned on their longest common subsequence; sends and receives match
-by (source, destination, order).  Rows that cannot be matched are counted by reason; rows that could be
+by (source, destination, order), or if both state a channel, such as MPI's communicator and tag, by channel
+and number.  Rows that cannot be matched are counted by reason; rows that could be
 matched in two ways are ambiguous, and none is guessed.
 
 A *lane* is a set of rows in which only rows at the same place of their ranks' orders can be one collective:
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.ground.intervals import Int64, by_code
+from cclbench.ground.intervals import Int64, Mask, by_code
 from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.normalize.alignment import align_sequences
 
@@ -38,6 +39,9 @@ AMBIGUOUS: Final = "order within the group is ambiguous"
 CONTRADICTED: Final = "the ranks' times contradict it"
 _REASONS: Final = (NO_GROUP, ONE_RANK, NO_KIND, NO_PEER, ALONE, AMBIGUOUS)
 """Why a row is in no instance."""
+MAY_LEAVE: Final = ("send", "broadcast", "scatter", "gather", "reduce")
+"""Kinds of MPI's calls that a rank may leave before others arrive, but for the root of the last two: a send
+returns once its message is in a buffer."""
 NUMBERED, ORDERED, PAIRED, SPLIT, ALIGNED = range(5)
 """How the rows of a lane are matched."""
 
@@ -48,22 +52,24 @@ CALLS: Final = f"""
 CREATE TYPE collective_kind AS ENUM {COLLECTIVE_KINDS};
 CREATE TABLE calls (
     "row" BIGINT, "rank" INTEGER, process_group INTEGER, "size" INTEGER, kind collective_kind, seq BIGINT,
-    step INTEGER, bytes BIGINT, source INTEGER, target INTEGER, start_ns BIGINT, end_ns BIGINT
+    step INTEGER, bytes BIGINT, source INTEGER, target INTEGER, channel INTEGER, may_leave BOOLEAN,
+    start_ns BIGINT, end_ns BIGINT
 )
 """
 """The table of all ranks' collectives that `match` reads, null where a value is unknown.
 
 `row` identifies them, in order of rank; `process_group` is a code, `size` the number of its ranks, `bytes`
-the payload's larger side; `source` and `target` are the ranks of a point-to-point transfer.
+the payload's larger side; `source` and `target` are the ranks of a point-to-point transfer, `channel` is a
+code of them and of their channel; `may_leave` says whether the rank may leave before the others arrive.
 """
 
 _CANDIDATES: Final = f"""
 CREATE VIEW candidates AS
 SELECT "row", "rank", "size", kind, coalesce(bytes, -1) AS bytes, coalesce(step, -1) AS step,
-    start_ns, end_ns,
+    start_ns, end_ns, coalesce(may_leave, false) AS may_leave,
     CASE WHEN pair THEN {PAIRED} WHEN seq IS NULL THEN {ORDERED} ELSE {NUMBERED} END::TINYINT AS way,
-    if(pair, source, process_group) AS lane,
-    if(pair, target, coalesce(seq, -1)) AS number,
+    if(pair, coalesce(-1 - channel, source), process_group) AS lane,
+    if(pair AND channel IS NULL, target, coalesce(seq, -1)) AS number,
     CASE
         WHEN pair THEN if(source IS NULL OR target IS NULL, '{NO_PEER}', NULL)
         WHEN "size" = 1 THEN '{ONE_RANK}'
@@ -91,7 +97,8 @@ FROM (
         SELECT way, lane, number, place, count(*) AS present,
             if(way = {PAIRED}, 2, arg_max("size", "row")) AS expected,
             (way <> {PAIRED} AND min(kind) < max(kind))
-                OR (way <> {NUMBERED} AND (min(bytes) < max(bytes) OR min(step) < max(step))) AS differs
+                OR (way <> {NUMBERED} AND (min(bytes) < max(bytes) OR (lane >= 0 AND min(step) < max(step))))
+                AS differs
         FROM {{to}} GROUP BY way, lane, number, place
     )
     WINDOW one_lane AS (PARTITION BY way, lane, number)
@@ -100,7 +107,8 @@ FROM (
 """Number of ranks with a row at each place, and whether the place is uneven.
 
 All places of a lane are uneven if its ranks have different numbers of rows or, at one place, different calls;
-in a lane with a sequence number, different calls make only their own place uneven.
+in a lane with a sequence number, different calls make only their own place uneven.  A message of a channel
+may be received in another step than it is sent in.
 """
 
 _UNEVEN: Final = """
@@ -132,7 +140,7 @@ Collectives of several streams may begin in a different order on each rank; equa
 
 _ALIGNED: Final = f"""
 CREATE TABLE to_align AS
-SELECT "row", "rank", lane, number, "size", start_ns, end_ns,
+SELECT "row", "rank", lane, number, "size", start_ns, end_ns, may_leave,
     dense_rank() OVER (ORDER BY lane, number) AS ordinal,
     dense_rank() OVER (ORDER BY if(way = {PAIRED}, NULL, kind), bytes, step) AS call
 FROM (FROM first_uneven WHERE way = {PAIRED} UNION ALL FROM split_uneven)
@@ -176,12 +184,12 @@ SELECT present::INTEGER AS present, coalesce(expected, -1) AS expected FROM inst
 """
 
 _MATCHED: Final = f"""
-SELECT "row", "rank", instance, start_ns, end_ns
+SELECT "row", "rank", instance, start_ns, end_ns, may_leave
 FROM (
-    SELECT "row", "rank", start_ns, end_ns, way, lane, number, place FROM first
-    UNION ALL SELECT "row", "rank", start_ns, end_ns, way, lane, number, place FROM split
+    SELECT "row", "rank", start_ns, end_ns, may_leave, way, lane, number, place FROM first
+    UNION ALL SELECT "row", "rank", start_ns, end_ns, may_leave, way, lane, number, place FROM split
     UNION ALL
-    SELECT "row", "rank", start_ns, end_ns, {ALIGNED}, aligned.lane, aligned.number, place
+    SELECT "row", "rank", start_ns, end_ns, may_leave, {ALIGNED}, aligned.lane, aligned.number, place
     FROM aligned JOIN to_align USING ("row")
 ) JOIN instances USING (way, lane, number, place)
 ORDER BY "row"
@@ -202,7 +210,8 @@ SELECT '{AMBIGUOUS}', count(*) FROM (
 class Matching:
     """Rows that are in instances, and the number of others by reason; `rows` is the number of all.
 
-    `row`, `rank`, `instance`, `start_ns` and `end_ns` have shape (matched rows,), in order of `row`;
+    `row`, `rank`, `instance`, `start_ns`, `end_ns` and `may_leave`, whether the rank may leave before others
+    arrive, have shape (matched rows,), in order of `row`;
     `present` and `expected`, the numbers of ranks in an instance and in its group (−1 if not stated), have
     shape (instances,).
     """
@@ -213,6 +222,7 @@ class Matching:
     instance: Int64
     start_ns: Int64
     end_ns: Int64
+    may_leave: Mask
     present: Int32
     expected: Int32
     unmatched: dict[str, int]
@@ -230,6 +240,7 @@ class Matching:
             number[self.instance[rows]],
             self.start_ns[rows],
             self.end_ns[rows],
+            self.may_leave[rows],
             self.present[kept],
             self.expected[kept],
             {**self.unmatched, CONTRADICTED: int((~rows).sum())},
@@ -280,13 +291,30 @@ def latest_starts(instance: Int64, starts: Int64, instances: int) -> Int64:
     return latest
 
 
-def contradicting_instances(instance: Int64, starts: Int64, ends: Int64, tolerance: int) -> Int64:
+def latest_starts_seen(instance: Int64, starts: Int64, ends: Int64) -> Int64:
+    """Latest start in the same instance that is not after the row's own end, ns, shape (rows,)."""
+    rows = len(instance)
+    is_end = np.arange(2 * rows) >= rows
+    times = np.concatenate([starts, ends])
+    order = np.lexsort((is_end, times, np.concatenate([instance, instance])))
+    # A row's own start stands before its end, in the same instance.
+    last = np.maximum.accumulate(np.where(is_end[order], 0, np.arange(2 * rows)))
+    seen = np.empty(2 * rows, np.int64)
+    seen[order] = times[order][last]
+    return seen[rows:]
+
+
+def contradicting_instances(
+    instance: Int64, starts: Int64, ends: Int64, tolerance: int, may_leave: Mask | None = None
+) -> Int64:
     """Instances whose ranks were never all inside at once: one left before another arrived.
 
-    A collective ends on no rank before its last rank arrives; `starts` and `ends` are on the common clock,
-    ns, shape (rows,), of the rows of `instance`; differences up to `tolerance` are allowed.
+    A collective ends on no rank before its last rank arrives, except on those that `may_leave`; `starts` and
+    `ends` are on the common clock, ns, shape (rows,), of the rows of `instance`; differences up to
+    `tolerance` are allowed.
     """
     count = int(instance.max(initial=-1)) + 1
-    earliest = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(earliest, instance, ends)
+    bound = np.ones(len(ends), np.bool_) if may_leave is None else ~may_leave
+    earliest = np.full(count, np.iinfo(np.int64).max - tolerance)
+    np.minimum.at(earliest, instance[bound], ends[bound])
     return np.flatnonzero(latest_starts(instance, starts, count) > earliest + tolerance)

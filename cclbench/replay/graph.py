@@ -123,7 +123,8 @@ def build_graph(ranks: Sequence[GraphInput]) -> Graph:
         calls += len(rank.calls.instance)
     transfers = _join_transfers(ranks)
     nodes = n.join_nodes(parts) if parts else n.blank_nodes(0)
-    nodes = _add_meetings(nodes, transfers, edges, lanes)
+    may_leave = np.concatenate([np.empty(0, np.bool_), *(rank.calls.may_leave for rank in ranks)])
+    nodes = _add_meetings(nodes, transfers, may_leave, edges, lanes)
     return Graph(
         nodes=nodes,
         cut=cut_pieces(nodes, *edges.as_arrays()),
@@ -158,14 +159,19 @@ def _join_transfers(ranks: Sequence[GraphInput]) -> Transfers:
     )
 
 
-def _add_meetings(nodes: Nodes, transfers: Transfers, edges: Edges, lanes: int) -> Nodes:
-    """The nodes with a rendezvous for each collective, after which its ranks' transfers begin together."""
+def _add_meetings(nodes: Nodes, transfers: Transfers, may_leave: Mask, edges: Edges, lanes: int) -> Nodes:
+    """The nodes with a rendezvous for each collective, after which its ranks' transfers begin together.
+
+    A rank that `may_leave`, shape (calls,), and left before the last one arrived, did not wait for it.
+    """
     moving = np.flatnonzero(nodes.kind == n.TRANSFER)
     moving = moving[transfers.known[nodes.call[moving]]]
     instance, instance_code = np.unique(transfers.instance[nodes.call[moving]], return_inverse=True)
     latest = np.full(len(instance), np.iinfo(np.int64).min)
     np.maximum.at(latest, instance_code, nodes.end[moving - 1])
-    transfer_ns = np.maximum(nodes.end[moving] - latest[instance_code], 0)
+    left = may_leave[nodes.call[moving]] & (nodes.end[moving] < latest[instance_code])
+    begin = np.where(left, nodes.end[moving - 1], latest[instance_code])
+    transfer_ns = np.maximum(nodes.end[moving] - begin, 0)
     nodes.dur[moving] = transfer_ns
     nodes.start[moving] = nodes.end[moving] - transfer_ns
     count = len(instance)
@@ -173,5 +179,6 @@ def _add_meetings(nodes: Nodes, transfers: Transfers, edges: Edges, lanes: int) 
         count, kind=n.RENDEZVOUS, lane=lanes + np.arange(count), start=latest, end=latest, rank=-1
     )
     edges.add_edges(moving - 1, len(nodes) + instance_code, 0)
-    edges.add_edges(len(nodes) + instance_code, moving, 0)
+    edges.add_edges(len(nodes) + instance_code[~left], moving[~left], 0)
+    edges.add_edges(moving[left] - 1, moving[left], 0)
     return n.join_nodes([nodes, meetings])

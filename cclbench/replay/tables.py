@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.host_calls import ALLOCATES, LOADS
+from cclbench.normalize.matching import MAY_LEAVE
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.manifest import ClockCorrection
 from cclbench.record.rank import Rank
@@ -105,6 +106,8 @@ class RankCollectives:
     group: tuple[str | None, ...]
     size: Int64
     bytes: Int64
+    may_leave: Mask
+    """Whether the rank may leave before the others arrive."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -309,6 +312,8 @@ def _collective_parts(table: pa.Table) -> RankCollectives:
     def number_column(name: str) -> Int64:
         return np.asarray(table[name].fill_null(-1).to_numpy(), np.int64)
 
+    of_mpi = pc.equal(table["library"].cast(pa.string()), "mpi")
+    early = pc.is_in(table["kind"].cast(pa.string()), pa.array(MAY_LEAVE))
     return RankCollectives(
         instance=number_column("instance"),
         complete=table["wait_ns"].is_valid().to_numpy(),
@@ -316,6 +321,7 @@ def _collective_parts(table: pa.Table) -> RankCollectives:
         group=tuple(table["group"].to_pylist()),
         size=number_column("group_size"),
         bytes=np.maximum(number_column("in_bytes"), number_column("out_bytes")),
+        may_leave=np.asarray(pc.and_(of_mpi, early), np.bool_),
     )
 
 

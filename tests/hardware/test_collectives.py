@@ -115,6 +115,21 @@ def test_direct_and_halving_doubling() -> None:
     assert alone.beta_s_per_byte == per_byte(1.5 / 40e9)
 
 
+def test_steps_of_whole_messages() -> None:
+    """Four nodes of two: a step in the node and two between nodes move all of S, Bruck's three 7/8 of it."""
+    for kind, name in (("all_reduce", "recursive_doubling"), ("broadcast", "binomial")):
+        whole = cost(kind, FOUR_OF_TWO, name)
+        assert whole.beta_s_per_byte == per_byte(1 / 100e9 + 2 / 20e9)
+        assert [(step.count, step.what) for step in whole.steps[-2:]] == [
+            (1, "steps in the node"),
+            (2, "steps over the network"),
+        ]
+    assert cost("reduce", one_node(8), "binomial").alpha_s == pytest.approx(8.4e-6 + 3 * 3.4e-6)
+    assert cost("all_gather", FOUR_OF_TWO, "bruck").beta_s_per_byte == per_byte(7 / 8 / 20e9)
+    six = cost("all_gather", one_node(6), "bruck")
+    assert (six.alpha_s, six.beta_s_per_byte) == (pytest.approx(8.4e-6 + 3 * 3.4e-6), per_byte(5 / 6 / 100e9))
+
+
 @pytest.mark.parametrize(
     ("corner", "inside", "across"), [(BEST, 1.0, 1.0), (EXPECTED, 0.8, 0.9), (WORST, 0.7, 0.5)]
 )
@@ -506,6 +521,10 @@ DOES = {
                      ("broadcast", nodes(4, 2))]),
     "halving_doubling": ([("all_gather", one_node(8))], [("all_gather", one_node(6)),
                          ("broadcast", one_node(8))]),
+    "recursive_doubling": ([("all_reduce", nodes(4, 2))], [("all_reduce", nodes(3, 2)),
+                           ("broadcast", nodes(4, 2))]),
+    "binomial": ([("reduce", nodes(3, 2))], [("reduce", nodes(4, 3)), ("all_reduce", nodes(4, 2))]),
+    "bruck": ([("all_gather", nodes(3, 3))], [("all_reduce", nodes(4, 2))]),
     "direct": ([("all_gather", one_node(8)), ("all_gather", one_node(8, peers="mesh"))],
                [("all_gather", one_node(8, peers="pcie-tree")), ("all_gather", nodes(2, 4)),
                 ("broadcast", one_node(8))]),

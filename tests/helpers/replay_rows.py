@@ -116,6 +116,7 @@ def rank(
             group=(f"0-{size - 1}",) * len(instances),
             size=np.full(len(instances), size),
             bytes=np.array(nbytes or [1024] * len(instances), np.int64),
+            may_leave=np.zeros(len(instances), np.bool_),
         ),
         policy=policy,
         windows=tuple((s, round(a * US), round(b * US)) for s, a, b in windows),

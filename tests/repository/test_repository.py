@@ -10,6 +10,7 @@ import re
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,8 @@ def test_a_manifest_lists_the_evidence_and_nothing_else(card: Path) -> None:
             content = path.read_bytes()
             name = path.relative_to(folder).as_posix()
             found.append({"path": name, "sha256": sha256(content).hexdigest(), "bytes": len(content)})
-    assert sorted(listed, key=lambda file: file["path"]) == found
+    listed, found = (sorted(files, key=itemgetter("path")) for files in (listed, found))
+    assert listed == found
     paths = {f"traces/{card.stem}/{file['path']}" for file in found}
     assert paths >= {trace.path for trace in load_card(card).evidence.traces}
 
