@@ -64,8 +64,7 @@ def test_a_round_lasts_from_its_last_input_to_its_last_output(tmp_path: Path) ->
     rows = [tuple(row[name] for name in names) for row in found.agent_calls.to_pylist()]
     begin = rows[0][3]
     assert [(*row[:3], row[3] - begin, row[4] - begin, row[5]) for row in rows] == [
-        (0, "model", "m-1", 0, 4 * 10**9, None),
-        (0, "tool", "Bash", 3 * 10**9, 9 * 10**9, False),
+        *((0, "model", "m-1", 0, 4 * 10**9, None), (0, "tool", "Bash", 3 * 10**9, 9 * 10**9, False)),
         (0, "tool", "Search", 4 * 10**9, 7 * 10**9, True),
         (1, "model", "m-1", 9 * 10**9, 14_500_000_000, None),
     ]

@@ -28,8 +28,7 @@ def whole(write, event):
     events = [
         event("cpu_op", "aten::mm", 1, 2, tid=3, **{"Input Dims": [[2, 3], []]}),
         event("kernel", "void f<{a}>(int[3])", 2, 3, correlation=1),
-        event("user_annotation", 'say "}, {" now', 3, 1),
-        event("kernel", "k", 6, 1, grid=[1, 2, 3]),
+        *(event("user_annotation", 'say "}, {" now', 3, 1), event("kernel", "k", 6, 1, grid=[1, 2, 3])),
     ]
     info = {"rank": 1, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
     return write(events, schemaVersion=1, distributedInfo=info, after={"traceName": "x]y"})

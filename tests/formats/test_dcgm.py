@@ -92,12 +92,9 @@ def test_a_rate_times_the_time_since_the_last_sample_is_bytes(written: Any) -> N
     rows, left_out, _ = read(written(STAMPED))
     first, second = S + 250_000_000, S + 1_750_000_000
     assert rows == [
-        (0, "nvlink_tx_rate", 4000.0, "B/s", first, first),
-        (0, "power", 350.5, "W", first, first),
-        (1, "nvlink_tx_rate", 4000.0, "B/s", first, first),
-        (1, "power", 350.5, "W", first, first),
-        (0, "nvlink_tx_bytes", 12_000.0, "B", first, second),
-        (0, "power", 400.0, "W", first, second),
+        *((0, "nvlink_tx_rate", 4000.0, "B/s", first, first), (0, "power", 350.5, "W", first, first)),
+        *((1, "nvlink_tx_rate", 4000.0, "B/s", first, first), (1, "power", 350.5, "W", first, first)),
+        *((0, "nvlink_tx_bytes", 12_000.0, "B", first, second), (0, "power", 400.0, "W", first, second)),
         (0, "energy", 600.5, "J", first, second),
     ]
     assert left_out == {
@@ -123,8 +120,7 @@ def test_prometheus_text(written: Any) -> None:
     rows, left_out, _ = read(written(PROMETHEUS))
     scrape = S + 123_000_000
     assert rows == [
-        (0, "gpu_utilization", 0.83, "1", None, None),
-        (0, "power", 455.5, "W", scrape, scrape),
+        *((0, "gpu_utilization", 0.83, "1", None, None), (0, "power", 455.5, "W", scrape, scrape)),
         (3, "nvlink_tx_rate", 2.5e9, "B/s", scrape, scrape),
         (3, "nvlink_rx_bytes", 4000.0, "B", S, S + 2_000_000_000),
     ]
@@ -135,8 +131,7 @@ def test_csv_of_fields_in_any_order(written: Any) -> None:
     """2⁴⁷ is DCGM's double for no value, and a share cannot exceed 1."""
     rows, left_out, _ = read(written(CSV))
     assert rows == [
-        (0, "nvlink_tx_rate", 5e9, "B/s", S, S),
-        (0, "sm_active", 0.25, "1", S, S),
+        *((0, "nvlink_tx_rate", 5e9, "B/s", S, S), (0, "sm_active", 0.25, "1", S, S)),
         (1, "nvlink_tx_rate", 6e9, "B/s", S + 1_000_000_000, S + 1_000_000_000),
         (1, "sm_active", 0.5, "1", S + 2_500_000_000, S + 2_500_000_000),
     ]
@@ -254,6 +249,5 @@ def test_stamps_of_a_line_have_nine_or_ten_digits_and_the_first_sample_no_interv
     rows, _, _ = read(written(text))
     first, second = 999_999_999_500_000_000, 1_000_000_001_500_000_000
     assert [row[1:] for row in rows] == [
-        ("nvlink_tx_rate", 10.0, "B/s", first, first),
-        ("nvlink_tx_bytes", 20.0, "B", first, second),
+        *(("nvlink_tx_rate", 10.0, "B/s", first, first), ("nvlink_tx_bytes", 20.0, "B", first, second)),
     ]

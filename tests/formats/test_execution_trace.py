@@ -99,8 +99,7 @@ def test_new_layout_tells_the_groups_ranks(written: Write) -> None:
 def test_groups_are_listed_as_text(written: Write) -> None:
     listed = [
         {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "nccl", "ranks": [], "group_size": 4},
-        {"pg_name": "1", "pg_desc": "mesh_dp", "ranks": [1, 3], "group_size": 2},
-        {"pg_name": 2},
+        *({"pg_name": "1", "pg_desc": "mesh_dp", "ranks": [1, 3], "group_size": 2}, {"pg_name": 2}),
     ]
     trace = READER.read(written(new(2, "## process_group:init ##", 1, [json.dumps(listed)], ["String"])))
     assert trace.groups == (
@@ -137,8 +136,7 @@ def test_what_is_not_told_is_none(written: Write) -> None:
         (b'{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}', True),
         (b'{"schema": "1.1.0", "nodes": []}', False),
         (b'{"schemaVersion": 1, "traceEvents": [{"schema": 1, "pid": 1, "nodes": 2}]}', False),
-        (b'["schema", "pid", "nodes"]', False),
-        (b"", False),
+        *((b'["schema", "pid", "nodes"]', False), (b"", False)),
     ],
 )
 def test_what_an_execution_trace_begins_with(head: bytes, known: bool) -> None:
@@ -155,8 +153,7 @@ INIT = '"## process_group:init ##"'
     [
         *(('"id": 2', '"id": "two"'), ('"pid": 42', '"pid": -42'), ('"nodes"', '"knots"')),
         *(("100, 4,", "-100, 4,"), ("100, 4,", f"{1 << 62}, 4,"), ('"inputs": [[5', '"inputs": [[\\5')),
-        ("100", "[" * 1_000_000 + "]" * 1_000_000),
-        ('"nccl:all_reduce", "id": 2', INIT + ', "id": 2'),
+        *(("100", "[" * 1_000_000 + "]" * 1_000_000), ('"nccl:all_reduce", "id": 2', INIT + ', "id": 2')),
         ('"finish_ts": 2}', ""),
     ],
     ids=["id", "pid", "no nodes", "negative", "huge", "malformed", "deep", "groups", "cut"],

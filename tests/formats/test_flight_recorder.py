@@ -101,10 +101,8 @@ def test_a_dump_of_torch(tmp_path: Path) -> None:
     assert recognise_format(path, path.read_bytes()).name == "flight_recorder"
     found = FlightRecorder().read(path)
     assert rows(found, "kind", "library", "rank", "seq", "dtype", "bytes", "state") == [
-        ("all_reduce", "gloo", 0, 1, "Float", 48, None),
-        ("broadcast", "gloo", 0, 2, "Float", 48, None),
-        ("all_gather", "gloo", 0, 3, "Float", 96, None),
-        ("barrier", "gloo", 0, 4, None, None, None),
+        *(("all_reduce", "gloo", 0, 1, "Float", 48, None), ("broadcast", "gloo", 0, 2, "Float", 48, None)),
+        *(("all_gather", "gloo", 0, 3, "Float", 96, None), ("barrier", "gloo", 0, 4, None, None, None)),
     ]
     assert found.facts == {"flight_recorder_version": "2.10"}
     assert found.notes == ["4 of 4 collectives have no state: the backend states none"]
@@ -141,12 +139,10 @@ def test_transfers_have_numbers_of_their_own_and_ends_that_are_ranks_of_the_job(
     found = read(dump(entry("nccl:send 0->1", **told, **NO_OUTPUT), entry("nccl:recv 0<-1", **told)))
     columns = ("kind", "library", "group", "group_size", "seq", "bytes", "src_rank", "dst_rank")
     assert rows(found, *columns) == [
-        ("send", "nccl", "1,3", 2, 5, 48, 1, 3),
-        ("recv", "nccl", "1,3", 2, 5, 48, 3, 1),
+        *(("send", "nccl", "1,3", 2, 5, 48, 1, 3), ("recv", "nccl", "1,3", 2, 5, 48, 3, 1)),
     ]
     assert [(one.description, one.ranks) for one in found.groups] == [
-        ("default_pg", (0, 1, 2, 3)),
-        ("tp", (1, 3)),
+        *(("default_pg", (0, 1, 2, 3)), ("tp", (1, 3))),
     ]
 
 
@@ -210,16 +206,13 @@ def test_an_empty_dump_says_so(read: Read) -> None:
 @pytest.mark.parametrize(
     ("head", "confident"),
     [
-        (json.dumps(dump(entry()), sort_keys=True).encode(), True),
-        (json.dumps(dump()).encode(), True),
+        *((json.dumps(dump(entry()), sort_keys=True).encode(), True), (json.dumps(dump()).encode(), True)),
         # the beginning of a long dump, which names no groups yet
         (json.dumps(dump(*[entry()] * 20), sort_keys=True).encode()[:4096], True),
-        (b'{"collective_seq_id": 1}', False),
-        (pickle.dumps(dump(entry()), protocol=2), True),
+        *((b'{"collective_seq_id": 1}', False), (pickle.dumps(dump(entry()), protocol=2), True)),
         (pickle.dumps({"segments": [], "device_traces": []}), False),
         (b'{"traceEvents": [], "distributedInfo": {"pg_config": []}}', False),
-        (b"pg_config and pg_status, collective_seq_id and profiling_name", False),
-        (b"", False),
+        *((b"pg_config and pg_status, collective_seq_id and profiling_name", False), (b"", False)),
     ],
 )
 def test_recognised(head: bytes, confident: bool) -> None:

@@ -20,10 +20,8 @@ def instructions(*computations: list[bytes]) -> dict[str, Instruction]:
 @pytest.mark.parametrize(
     ("opcodes", "category"),
     [
-        ("parameter dot reduce", "gemm"),
-        ("convolution add", "convolution"),
-        *(("custom-call dot", "gemm"), ("custom-call add", None)),
-        *(("gather reduce", "embedding"), ("multiply reduce", "reduction")),
+        *(("parameter dot reduce", "gemm"), ("convolution add", "convolution"), ("custom-call dot", "gemm")),
+        *(("custom-call add", None), ("gather reduce", "embedding"), ("multiply reduce", "reduction")),
         *(("parameter transpose copy", "copy"), ("broadcast tanh", "elementwise")),
     ],
 )
@@ -220,8 +218,7 @@ def test_what_an_instruction_does_by_its_opcode(opcode: str, category: str | Non
 @pytest.mark.parametrize(
     ("fields", "found"),
     [
-        (b"", Participants()),
-        (message((26, 1)), Participants(has_channel=True)),
+        *((b"", Participants()), (message((26, 1)), Participants(has_channel=True))),
         (message((26, 0), (71, 1)), Participants(has_global_ids=True)),
         (message((87, b"")), Participants(groups=())),
         (message((52, message((1, 3), (2, 5))), (52, message((2, 1)))), Participants(pairs=((3, 5), (0, 1)))),
@@ -296,8 +293,7 @@ TAIL = '"[1,2]","[0,1,2]","[1,2]","[3,3]","[1,2]","[1,0]","[1,1]","[1,2]"]'
 @pytest.mark.parametrize(
     ("opcode", "target", "computed"),
     [
-        ("convolution", "", "output"),
-        ("custom-call", "__cudnn$convForward", "output"),
+        *(("convolution", "", "output"), ("custom-call", "__cudnn$convForward", "output")),
         ("custom-call", "__cudnn$convBiasActivationForward", "output"),
         ("custom-call", "__cudnn$convBackwardInput", "input"),
         ("custom-call", "__cudnn$convBackwardFilter", "kernel"),
@@ -405,8 +401,7 @@ def test_solutions_factors_and_products_by_libraries() -> None:
     [
         (message((51, message((1, b"\x00\x00")))), ',"DEFAULT"'),
         (message((51, message((1, b"\x02\x02")))), ""),
-        (message((51, message((2, 9)))), ',"DOT_TF32_TF32_F32"'),
-        (message((51, message((2, 99)))), ""),
+        *((message((51, message((2, 9)))), ',"DOT_TF32_TF32_F32"'), (message((51, message((2, 99)))), "")),
     ],
 )
 def test_a_product_states_the_precision_that_it_may_have(fields: bytes, precision: str) -> None:

@@ -63,8 +63,7 @@ ON_DEVICES |= {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
             ("op", "cpu_op", "aten::mm"),
             ("op", "Operator", "aten::mm"),
         ),
-        ("python", "python_function", "train.py(3): step"),
-        ("launch", "cuda_runtime", "cudaGraphLaunch"),
+        *(("python", "python_function", "train.py(3): step"), ("launch", "cuda_runtime", "cudaGraphLaunch")),
         *(("launch", "cuda_runtime", f"hip{what}") for what in ("ExtModuleLaunchKernel", "MemcpyWithStream")),
         *(("launch", "cuda_runtime", "cudaLaunchKernel"), ("launch", "cuda_driver", "cuLaunchKernelEx")),
         ("launch", "Runtime", "cudaMemsetAsync"),
@@ -254,8 +253,7 @@ class TestMergedRanks:
     @pytest.mark.parametrize(
         ("category", "pids", "named"),
         [
-            ("cpu_op", (12, 100_000_012), "100000012 and 12"),
-            ("cpu_op", (12, "[TP01] 12"), ".*"),
+            *(("cpu_op", (12, 100_000_012), "100000012 and 12"), ("cpu_op", (12, "[TP01] 12"), ".*")),
             ("kernel", (0, 100_000_000), "0 and 100000000"),
         ],
     )
@@ -286,8 +284,7 @@ class TestMergedRanks:
     ("category", "args", "operator", "shapes"),
     [
         ("cpu_op", {"External_id": 5, "Input_Dims": [[2, 3], [], [[3]]]}, 5, "[[2,3],[],[[3]]]"),
-        ("cpu_op", {"External_id": 5, "Input_Dims": []}, 5, "[]"),
-        ("cpu_op", {"Ev_Idx": 5}, None, None),
+        *(("cpu_op", {"External_id": 5, "Input_Dims": []}, 5, "[]"), ("cpu_op", {"Ev_Idx": 5}, None, None)),
         ("Operator", {"External_id": 5, "Input_dims": [[2, 3]]}, 5, "[[2,3]]"),  # torch 1.8
         *(("kernel", {"External_id": 5}, 5, None), ("gpu_memcpy", {"External_id": 5}, 5, None)),
         *(("gpu_memset", {"External_id": 5}, 5, None), ("kernel", {"External_id": 0}, None, None)),
@@ -364,8 +361,7 @@ class TestTime:
             ("1712195495519689.001", 1_712_195_495_519_689_001),
             ("1712195495519689.999", 1_712_195_495_519_689_999),
             ("1.712195495519689047e15", 1_712_195_495_519_689_047),
-            ("4376279982142.243", 4_376_279_982_142_243),
-            ("0.001", 1),
+            *(("4376279982142.243", 4_376_279_982_142_243), ("0.001", 1)),
             # What is less than a nanosecond is rounded to the nearest one, as far as a float64 tells it.
             *(("10.0006", 10_001), ("10.0004", 10_000), ("4398046511105.0009", 4_398_046_511_105_001)),
             *(("-3.5", -3_500), ("7", 7_000)),

@@ -155,13 +155,10 @@ def test_the_rank_is_in_the_files_name(read: Read, name: str, rank: int | None) 
 @pytest.mark.parametrize(
     ("head", "confident"),
     [
-        (pickle.dumps(snapshot(), 2), True),
-        (pickle.dumps(snapshot(), 4), True),
-        (pickle.dumps(snapshot([], [])), True),
-        (pickle.dumps([segment(block(4096, 8))]), True),
+        *((pickle.dumps(snapshot(), 2), True), (pickle.dumps(snapshot(), 4), True)),
+        *((pickle.dumps(snapshot([], [])), True), (pickle.dumps([segment(block(4096, 8))]), True)),
         (pickle.dumps({"entries": [], "pg_config": {}}), False),
-        (b'{"segments": [], "device_traces": []}', False),
-        (b"", False),
+        *((b'{"segments": [], "device_traces": []}', False), (b"", False)),
     ],
 )
 def test_recognised(head: bytes, confident: bool) -> None:
@@ -252,9 +249,7 @@ class TestStacks:
         stack = [
             frame("torch::unwind::unwind()"),
             frame("at::_ops::add_Tensor::redispatch(c10::DispatchKeySet)"),
-            frame("at::_ops::iadd::call()"),
-            SITE,
-            frame("_call_impl", STEP["filename"], 3),
+            *(frame("at::_ops::iadd::call()"), SITE, frame("_call_impl", STEP["filename"], 3)),
             frame("<module>", "<string>", 1),
         ]
         assert shown(stack) == "at::add_Tensor < forward model.py:7 < <module> <string>:1"
@@ -304,8 +299,7 @@ class TestStacks:
             ("/home/me/env/lib/python3.12/site-packages/torch/nn/functional.py", "torch/nn/functional.py"),
             ("/usr/lib/python3/dist-packages/a.py", "a.py"),
             ("/usr/lib/python3.11/json/decoder.py", "json/decoder.py"),
-            ("/home/me/secret/train.py", "train.py"),
-            ("C:\\Users\\me\\train.py", "train.py"),
+            *(("/home/me/secret/train.py", "train.py"), ("C:\\Users\\me\\train.py", "train.py")),
         ],
     )
     def test_of_a_path_only_what_is_a_packages_own_stays(self, file: str, shown: str) -> None:
@@ -377,9 +371,7 @@ def test_blocks_without_addresses_lie_end_to_end_from_their_segments(read: Read)
         del one["address"]
     found = read(snapshot([segment(*blocks, address=4096), segment(*blocks[:1], address=8192)]))
     assert rows(found, "memory_blocks", "segment", "address", "size", "stream") == [
-        (4096, 4096, 8, 0),
-        (4096, 4104, 16, 0),
-        (8192, 8192, 8, 0),
+        *((4096, 4096, 8, 0), (4096, 4104, 16, 0), (8192, 8192, 8, 0)),
     ]
 
 
@@ -391,8 +383,7 @@ def test_blocks_without_addresses_lie_end_to_end_from_their_segments(read: Read)
         ({"PYTORCH_CUDA_ALLOC_CONF": "old", "PYTORCH_ALLOC_CONF": ""}, {"allocator_settings": "old"}),
         ({"PYTORCH_CUDA_ALLOC_CONF": 7}, {}),
         ({"PYTORCH_CUDA_ALLOC_CONF": "x" * 300}, {"allocator_settings": "x" * 200}),
-        ({"expandable_segments": True}, {"expandable_segments": "yes"}),
-        ({"expandable_segments": 1}, {}),
+        *(({"expandable_segments": True}, {"expandable_segments": "yes"}), ({"expandable_segments": 1}, {})),
     ],
 )
 def test_settings_of_the_allocator(read: Read, settings: dict[str, Any], facts: dict[str, str]) -> None:

@@ -101,8 +101,7 @@ def test_what_the_plugin_does_not_define_is_null(read: Read) -> None:
     perfs = ("AlltoAll", {}), ("AllReduce", {"coll_sn": 8, "coll_exec_time_us": 0}), ("Invalid", {})
     found = read(*(call(coll, **zero, **more) for coll, more in perfs))
     assert rows(found, "kind", "bytes", "dur_ns", "algbw", "busbw") == [
-        ("all_to_all", None, 100_000, None, None),
-        ("all_reduce", 1 << 20, None, None, None),
+        *(("all_to_all", None, 100_000, None, None), ("all_reduce", 1 << 20, None, None, None)),
         (None, None, 100_000, None, None),
     ]
     assert found.notes == []
@@ -111,8 +110,7 @@ def test_what_the_plugin_does_not_define_is_null(read: Read) -> None:
 def test_transfers_times_and_records_of_no_sort(read: Read) -> None:
     found = read(transfer(), transfer(p2p="Recv", p2p_sn=9000))
     assert rows(found, "kind", "seq", "bytes", "dur_ns", "busbw", "rank") == [
-        ("send", 8, 500_000, 50_000, 10e9, None),
-        ("recv", 9000, 500_000, 50_000, 10e9, None),
+        *(("send", 8, 500_000, 50_000, 10e9, None), ("recv", 9000, 500_000, 50_000, 10e9, None)),
     ]
     assert found.notes == []
     found = read(call(), call(coll_sn=8, coll_timing_source="collective_cpu"))

@@ -149,10 +149,9 @@ def test_a_command_is_of_the_next_table_alone(read: Read) -> None:
     [
         *("[1,0]<stdout>:", "[1,12]<stdout>: ", "Thu Oct  2 10:11:12 2025[1,0]<stdout>:"),
         *("Thu Oct  2 10:11:12 2025<stdout>: ", "[prterun-alpha-1234@1,0]<stdout>: "),
-        *("2025-10-02T10:11:12.123456789Z ", "2025-10-02T10:11:12.123456789+00:00 [1,0]<stdout>:"),
-        *("00: ", "0: ", " 0: ", "   0: ", "1023: "),
-        *("2025-10-02 10:11:12,123 ", "    ", "(head, rank=0, pid=3808) [1,0]<stdout>:", "worker-0 | "),
-        "[pod/nccl-test-0/main] ",
+        *("2025-10-02T10:11:12.123456789Z ", "2025-10-02T10:11:12.123456789+00:00 [1,0]<stdout>:", "00: "),
+        *("0: ", " 0: ", "   0: ", "1023: ", "2025-10-02 10:11:12,123 ", "    "),
+        *("(head, rank=0, pid=3808) [1,0]<stdout>:", "worker-0 | ", "[pod/nccl-test-0/main] "),
     ],
 )
 def test_labels_of_launchers(read: Read, label: str) -> None:

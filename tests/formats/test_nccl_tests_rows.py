@@ -88,10 +88,8 @@ class TestSweepRows:
     @pytest.mark.parametrize(
         ("size", "figures"),
         [
-            ((1 << 60) + 1, Figures(Decimal(1), None, None)),
-            (-1, Figures(Decimal(1), None, None)),
-            (8, Figures(Decimal("1.1E+14"), None, None)),
-            (8, Figures(Decimal(1), Decimal(10**12), None)),
+            *(((1 << 60) + 1, Figures(Decimal(1), None, None)), (-1, Figures(Decimal(1), None, None))),
+            *((8, Figures(Decimal("1.1E+14"), None, None)), (8, Figures(Decimal(1), Decimal(10**12), None))),
             (8, Figures(Decimal(1), None, Decimal(10**12))),
         ],
     )
@@ -182,12 +180,10 @@ class TestLabels:
     @pytest.mark.parametrize(
         ("hosts", "text", "begin"),
         [
-            ([], "-1alpha:1:2 [0] NCCL INFO x", 0),
-            (["alpha"], "-1 alpha:1:2 [0] NCCL INFO x", 3),
+            *(([], "-1alpha:1:2 [0] NCCL INFO x", 0), (["alpha"], "-1 alpha:1:2 [0] NCCL INFO x", 3)),
             (["alpha"], "-1alpha:1:2 [0] NCCL INFO x", 2),
             (["alpha", "1alpha"], "-1alpha:1:2 [0] NCCL INFO x", 1),
-            (["alpha"], "xalpha:1:2 [0] NCCL INFO x", 0),
-            (["8"], "5.08:1:2 [0] NCCL INFO x", 3),
+            *((["alpha"], "xalpha:1:2 [0] NCCL INFO x", 0), (["8"], "5.08:1:2 [0] NCCL INFO x", 3)),
             (["alpha"], "alpha said nothing", None),
         ],
     )
@@ -236,10 +232,9 @@ class TestPrinted:
         [
             *((DEVICE.format(0, model), "rccl") for model in ("AMD Instinct MI300X", "gfx942")),
             *((DEVICE.format(0, model), of) for model, of in (("NVIDIA H100", "nccl"), ("Other", None))),
-            ("# nccl-tests version 2.18.3\n", "nccl"),
-            ("# rccl-tests: Version develop:abc\n", "rccl"),
-            ("NCCL version 2.29.7+cuda12.8\n", "nccl"),
-            *(("RCCL version : 2.22.3\n", "rccl"), ("# a comment\n", None)),
+            *(("# nccl-tests version 2.18.3\n", "nccl"), ("# rccl-tests: Version develop:abc\n", "rccl")),
+            *(("NCCL version 2.29.7+cuda12.8\n", "nccl"), ("RCCL version : 2.22.3\n", "rccl")),
+            ("# a comment\n", None),
         ],
     )
     def test_the_library_by_devices_or_versions(

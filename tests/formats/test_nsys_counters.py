@@ -13,12 +13,9 @@ METRICS = [
     for kind in (OF_GPU_2, OF_GPU_3)
     for metric, name in enumerate(
         (
-            "SMs Active [Throughput %]",
-            "Tensor Active [Throughput %]",
-            "DRAM Read Bandwidth [Throughput %]",
-            "PCIe TX Throughput [Throughput %]",
-            "NVLink TX Requests User Data [Throughput %]",
-            "GPC Clock Frequency [MHz]",
+            *("SMs Active [Throughput %]", "Tensor Active [Throughput %]"),
+            *("DRAM Read Bandwidth [Throughput %]", "PCIe TX Throughput [Throughput %]"),
+            *("NVLink TX Requests User Data [Throughput %]", "GPC Clock Frequency [MHz]"),
         )
     )
 ]

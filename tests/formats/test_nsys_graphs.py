@@ -80,8 +80,7 @@ def ns(run, metric, **keys):
         ("abcabcdefdefabc", "^  ^  ^  ^  ^  "),  # pieces of two sizes
         ("cabcabcdefdef", " ^  ^  ^  ^  "),  # what the capture begins with was begun before it
         ("xAAA", " ^^^"),  # a graph that ran once is no repetition
-        ("abc", "   "),
-        ("A", " "),
+        *(("abc", "   "), ("A", " ")),
     ],
 )
 def test_launches_that_repeat_begin_iterations(launched, expected):

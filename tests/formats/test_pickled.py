@@ -24,10 +24,9 @@ HUGE = (1 << 62).to_bytes(8, "little")
 @pytest.mark.parametrize(
     "value",
     [
-        *(0, 1, 255, 256, 65_535, 65_536, -1, 2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**63, -(2**70)),
-        *(0.0, -1.5, 1e300, float("inf"), None, True, False, "", "a", "é", "x" * 255, "x" * 256, "\ud800"),
-        *((), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), [], [1], [1, [2, [3]]]),
-        *({}, {"a": 1}, {1: "b", False: 2}),
+        *(0, 1, 255, 256, 65_535, 65_536, -1, 2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**63, -(2**70), 0.0),
+        *(-1.5, 1e300, float("inf"), None, True, False, "", "a", "é", "x" * 255, "x" * 256, "\ud800", ()),
+        *((1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), [], [1], [1, [2, [3]]], {}, {"a": 1}, {1: "b", False: 2}),
         *({"a": {"b": [(1, None)]}, "c": {}}, TEXTS + TEXTS, dict.fromkeys(TEXTS[:3], TEXTS)),
     ],
     ids=lambda value: repr(value)[:20],
@@ -164,8 +163,7 @@ SHARED = b"]q\x00"
     [
         b"]" * 100_000 + b"a" * 99_999,  # nested
         b"(" + b"}" * 100_000 + b"t",  # side by side
-        b"N" + b"\x85" * 100_000,
-        b"(" * 50_000 + b"t" * 50_000,
+        *(b"N" + b"\x85" * 100_000, b"(" * 50_000 + b"t" * 50_000),
         b"N" + b"\x94" * 100_000,  # each a further place in the memo
         SHARED + b"h\x00\x86q\x00" * 20_000,  # each twice as large as the one within it
         # All of one hash, so that each is compared with all before it.
@@ -239,8 +237,7 @@ SHARED = ["a secret"]
         ),
         ({"env": ["A=1"]}, {"env": ["environment variable"]}, {("env", ENVIRONMENT): 1}),
         ({"job": 7, "n": 7}, {"job": None, "n": 7}, {("job", JOB): 1}),
-        ({"job": [7, "x"]}, {"job": [None, "job"]}, {("job", JOB): 2}),
-        ({"host": 7}, {"host": 7}, {}),
+        *(({"job": [7, "x"]}, {"job": [None, "job"]}, {("job", JOB): 2}), ({"host": 7}, {"host": 7}, {})),
         (
             {"a": SHARED, "b": [SHARED, SHARED]},
             {"a": ["a ?"], "b": [["a ?"]] * 2},

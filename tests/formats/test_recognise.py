@@ -70,8 +70,7 @@ def chrome(**row):
     ("head", "what"),
     [
         (b'[ {"name":"x","cat":"mine","ph":"X"}\r\n {"name":', "a trace with a row a line, as DFTracer's"),
-        (chrome(cat="forward-compute"), "an operator timeline"),
-        (chrome(cat="FEE"), "a VizTracer trace"),
+        *((chrome(cat="forward-compute"), "an operator timeline"), (chrome(cat="FEE"), "a VizTracer trace")),
         (chrome(cat="disabled-by-default-devtools.timeline,v8"), "a trace of Chrome or Node.js"),
         (chrome(name="NEGOTIATE_ALLREDUCE"), "a Horovod timeline"),
         (chrome(pid="CPU functions"), "PyTorch's former autograd profiler"),
@@ -282,10 +281,8 @@ LOG = b"n:1:1 [0] NCCL INFO Using network Socket\n"
 @pytest.mark.parametrize(
     ("content", "name", "seen"),
     [
-        (b"text\n", None, 1 << 24),
-        (LOG, "nccl_log", 1 << 24),
-        (b"# gpu    pwr\n" + b"x" * 99, "nvidia_smi", 1 << 16),
-        (b"\0text", None, 1 << 16),
+        *((b"text\n", None, 1 << 24), (LOG, "nccl_log", 1 << 24)),
+        *((b"# gpu    pwr\n" + b"x" * 99, "nvidia_smi", 1 << 16), (b"\0text", None, 1 << 16)),
     ],
 )
 def test_how_much_is_looked_at_until_somebody_is_sure(tmp_path, content, name, seen):

@@ -75,8 +75,7 @@ def test_events_of_a_step_are_a_row(read: Read) -> None:
     rest = [(START + 5, 2, tag, value) for tag, value in told.items()]
     found = read(event_file([*STEPS[:2], *rest, STEPS[2]]))
     assert columns(found, "step", "dur_ns", "timed_by", "samples", "loss") == [
-        (1, None, None, None, 9.875),
-        (2, 1_500_000_000, "stated", 32, 9.75),
+        *((1, None, None, None, 9.875), (2, 1_500_000_000, "stated", 32, 9.75)),
         (3, 2_000_000_000, "stamps", None, 9.625),
     ]
     assert found.facts == {"producer": "megatron", "clock": "utc"}
@@ -136,8 +135,7 @@ def test_a_job_that_was_ended_while_it_wrote_and_long_records(read: Read) -> Non
         (event_file(STEPS).replace(b"lm loss", b"lm lass"), "byte 42: has a wrong checksum"),
         (event_file(STEPS)[:43] + b"\xff" + event_file(STEPS)[44:], "has a wrong checksum"),
         (event_file(STEPS) + tensorflow_record(b"\x0f"), "has a record that is no event"),
-        (wandb_file(), "has no scalar"),
-        (wandb_file(wandb_record(2, b"\x0a\x05ab")), "no message of W&B"),
+        *((wandb_file(), "has no scalar"), (wandb_file(wandb_record(2, b"\x0a\x05ab")), "no message of W&B")),
         (wandb_file(history({"loss": 1})).replace(b"loss", b"lass"), "checksum or length is wrong"),
         (b'{"_step": 1, "_runtime": 2, "_timestamp": 3', "is no JSON"),
         (b'{"_step": 1, "_runtime": 2, "_timestamp": 3}', "has no scalar"),
@@ -156,9 +154,7 @@ def test_a_log_of_wandb(read: Read) -> None:
     ]
     found = read(wandb_file(wandb_record(13, bytes(40_000)), *records[:2], wandb_record(17, b""), records[2]))
     assert columns(found, "step", "steps", "dur_ns", "loss") == [
-        (10, 10, None, 4.0),
-        (20, 10, 300_000_000, 3.0),
-        (30, 10, 300_000_000, 2.0),
+        *((10, 10, None, 4.0), (20, 10, 300_000_000, 3.0), (30, 10, 300_000_000, 2.0)),
     ]
     assert found.facts == {"producer": "hf trainer", "clock": "utc"}
 
@@ -186,8 +182,7 @@ def test_nothing_but_trainers_numbers_is_published(tmp_path: Path) -> None:
     others = [wandb_record(n, s.encode()) for n in (4, 5, 13, 17) for s in SECRETS]
     kept = [
         event_file([*STEPS, *tags]) + b"".join(map(tensorflow_record, texts)),
-        wandb_file(*others, history(keys), history(words)),
-        json.dumps(keys | words).encode(),
+        *(wandb_file(*others, history(keys), history(words)), json.dumps(keys | words).encode()),
     ]
     for number, content in enumerate(kept):
         for is_packed in (False, True)[: 2 - (number == 2)]:

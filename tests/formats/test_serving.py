@@ -79,8 +79,7 @@ def test_figures_in_base_units(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "figure"),
     [
-        ("request_inthroughput", "request_throughput"),
-        ("request_throughput", "request_throughput"),
+        *(("request_inthroughput", "request_throughput"), ("request_throughput", "request_throughput")),
         *(("request_goodput:", "goodput"), ("request_goodput", "goodput")),
         *((f"total_{kind}throughput", "total_throughput") for kind in ("token_", "")),
         *(("total_input", "input_tokens"), ("total_output", "output_tokens")),
@@ -239,8 +238,7 @@ def test_damaged_files_are_one_clear_line(tmp_path: Path, text: str, says: str) 
     [
         (b'{"backend": "\xff"}', "byte 13: bytes that are not UTF-8"),
         (gzip.compress(json.dumps(VLLM).encode())[:-20], "gzip stream is damaged"),
-        (gzip.compress(b" " * (2 << 20)), "is larger than 1 MiB"),
-        (None, "cannot be read"),
+        *((gzip.compress(b" " * (2 << 20)), "is larger than 1 MiB"), (None, "cannot be read")),
     ],
     ids=["no text", "cut", "bomb", "missing"],
 )
@@ -273,8 +271,7 @@ def test_recognised_by_what_either_client_writes_first() -> None:
 @pytest.mark.parametrize(
     ("believed", "beyond"),
     [
-        ({"duration": 2_592_000}, {"duration": 2_592_000.5}),
-        ({"duration": 0}, {"duration": -0.5}),
+        *(({"duration": 2_592_000}, {"duration": 2_592_000.5}), ({"duration": 0}, {"duration": -0.5})),
         ({"completed": 1 << 50}, {"completed": (1 << 50) + 1}),
         ({"request_rate": 0.0}, {"request_rate": -0.5}),
         ({"mean_ttft_ms": 86_400_000}, {"mean_ttft_ms": 86_400_001}),

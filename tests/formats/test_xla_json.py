@@ -294,8 +294,7 @@ def test_lines_that_xprof_derives_are_left_out(write: Callable[..., Path], title
     ("text", "field", "value"),
     [
         *(("0", "int64_value", 0), ("-7", "int64_value", -7), (str(1 << 63), "uint64_value", 1 << 63)),
-        (str((1 << 63) - 1), "int64_value", (1 << 63) - 1),
-        (str(-(1 << 63)), "int64_value", -(1 << 63)),
+        *((str((1 << 63) - 1), "int64_value", (1 << 63) - 1), (str(-(1 << 63)), "int64_value", -(1 << 63))),
         (str((1 << 64) - 1), "uint64_value", (1 << 64) - 1),
         *((text, "str_value", text) for text in (str(1 << 64), str(-(1 << 63) - 1), "1.5", "x")),
     ],

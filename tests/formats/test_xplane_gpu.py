@@ -86,10 +86,8 @@ def test_a_kernel_whose_name_tells_nothing_is_what_its_program_says(tmp_path):
     program = programs([[0]], one, other, instruction("i1", "dot", array(4), 1))
     told = {"program_id": 7}
     kernels = [
-        ("kernel_1", 0, 5, told | {"hlo_op": "r.1"}),
-        ("kernel_2", 10, 5, told | {"hlo_op": "c.2"}),
-        ("kernel_3", 20, 5, told | {"hlo_op": "i1"}),
-        ("cutlass_gemm", 30, 5, told | {"hlo_op": "r.1"}),
+        *(("kernel_1", 0, 5, told | {"hlo_op": "r.1"}), ("kernel_2", 10, 5, told | {"hlo_op": "c.2"})),
+        *(("kernel_3", 20, 5, told | {"hlo_op": "i1"}), ("cutlass_gemm", 30, 5, told | {"hlo_op": "r.1"})),
         ("kernel_4", 40, 5, {"hlo_op": "r.1"}),
     ]
     trace, rows = on_gpu(tmp_path, streamed(*kernels, device_vendor="Nvidia"), program)
@@ -176,8 +174,7 @@ class TestKernelsOfGraphs:
         """Products that are not as many are unknown."""
         kernels = ("loop_add_1.kd", 0, 8), ("cutlass_gemm", 10, 12), ("gemm_x", 20, 11)
         assert self.origins(tmp_path, *(in_graph(*one) for one in kernels)) == [
-            ("add", '["","","hlo","4","16","16"]'),
-            ("dot_general", '["","","[0]","[0]","[]","[]","f32"]'),
+            *(("add", '["","","hlo","4","16","16"]'), ("dot_general", '["","","[0]","[0]","[]","[]","f32"]')),
             ("dot_general", '["","","[]","[]","[]","[]","f32"]'),
         ]
         kernels = in_graph("loop_add_2", 0, 8), in_graph("cutlass_gemm", 10, 12)
@@ -220,10 +217,8 @@ def test_correlation_ids_are_those_of_streams():
 def test_sizes_and_directions_of_copies_and_fills(tmp_path):
     most = (1 << 62) - 1
     copies = [
-        ("MemcpyH2D", "kind:Unknown size:4 dest:0"),
-        ("copy", f"kind:DtoH num_bytes:{most}"),
-        ("MemcpyP2P", "kind:Unknown size:0 dest:9"),
-        ("copy", "kind:DeviceToDevice resize:5"),
+        *(("MemcpyH2D", "kind:Unknown size:4 dest:0"), ("copy", f"kind:DtoH num_bytes:{most}")),
+        *(("MemcpyP2P", "kind:Unknown size:0 dest:9"), ("copy", "kind:DeviceToDevice resize:5")),
         ("MemcpyX", ""),
     ]
     events = [(name, 10 * i, 5, {"memcpy_details": told}) for i, (name, told) in enumerate(copies)]
@@ -252,8 +247,7 @@ def test_grids_links_and_what_has_neither(tmp_path):
     events = [
         ("a", 0, 5, {"kernel_details": "regs:1 grid:4,3,2 block:1,1,1", "correlation_id": 1}),
         ("b", 10, 5, {"kernel_details": "regs:1", "correlation_id": 0}),
-        ("c", 20, 5, {"correlation_id": -4}),
-        ("d", 30, 5, {"kernel_details": "grid:1,2,3"}),
+        *(("c", 20, 5, {"correlation_id": -4}), ("d", 30, 5, {"kernel_details": "grid:1,2,3"})),
     ]
     kernels = on_gpu(tmp_path, streamed(*events))[1]["device kernel"]
     columns = (kernels.grid_x, kernels.grid_y, kernels.grid_z, kernels.blocks, kernels.correlation)

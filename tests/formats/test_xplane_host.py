@@ -264,8 +264,7 @@ def test_a_rendezvous_is_of_the_innermost_op_that_does_not_end_before_it(tmp_pat
     path = write(tmp_path, plane)
     profile = XSpace(path).host_profile
     assert [(op.name, op.meeting and op.meeting.devices) for op in profile.ops] == [
-        ("call", (0, 3)),
-        ("psum", (0, 1)),
+        *(("call", (0, 3)), ("psum", (0, 1))),
     ]
     assert [(row.start_ns - EPOCH, device) for row, device in profile.meetings] == [(5, 1), (6, 1), (30, 0)]
     assert Member(path, "cpu:0").rows("other", "host") == [("Rendezvous", 45, 10)]
@@ -314,8 +313,7 @@ def test_worlds_and_launches(tmp_path: Path) -> None:
 def test_a_run_spans_its_ops_whatever_their_order(tmp_path: Path) -> None:
     plane = ran(Op.ran("a", 10, 30), Op.ran("b", 12, 5), Op.ran("x", 60, 5, run=8))
     assert Member(write(tmp_path, plane.line("pool", 2, Op.ran("c", 38, 9))), "cpu:0").trace.device_steps == [
-        DeviceStep("jit_f", EPOCH + 10, EPOCH + 47),
-        DeviceStep("jit_f", EPOCH + 60, EPOCH + 65),
+        *(DeviceStep("jit_f", EPOCH + 10, EPOCH + 47), DeviceStep("jit_f", EPOCH + 60, EPOCH + 65)),
     ]
 
 
@@ -359,10 +357,8 @@ def test_a_profile_that_is_cut_before_any_device_says_where(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("field", "run", "known"),
     [
-        ("int64_value", -(1 << 63), True),
-        ("int64_value", (1 << 63) - 1, True),
-        ("uint64_value", (1 << 63) - 1, True),
-        ("uint64_value", 1 << 63, False),
+        *(("int64_value", -(1 << 63), True), ("int64_value", (1 << 63) - 1, True)),
+        *(("uint64_value", (1 << 63) - 1, True), ("uint64_value", 1 << 63, False)),
     ],
 )
 def test_ids_of_runs_are_numbers_of_64_bits_with_a_sign(field: str, run: int, known: bool) -> None:

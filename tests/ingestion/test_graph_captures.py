@@ -44,8 +44,7 @@ def capture(names: list[str], width: int = 4) -> list[Event]:
 def replay(names: list[str], annotation: str = STEP) -> list[Event]:
     """One step that launches the graph twice; a copy of its own before."""
     rows = [
-        event("user_annotation", annotation, 0, 100),
-        op(100, "aten::copy_", 1, 3),
+        *(event("user_annotation", annotation, 0, 100), op(100, "aten::copy_", 1, 3)),
         event("cuda_runtime", "hipLaunchKernel", 2, 1, correlation=1),
         event("kernel", "copy", 200, 5, 7, correlation=1, device=0, stream=7),
     ]
@@ -198,8 +197,7 @@ def test_captures_alone_are_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "launches", "rows", "without_row"),
     [
-        ("sglang_decode_mi300x", 1, 544, 0),
-        ("vllm_decode_mi300x", 1, 421, 0),
+        *(("sglang_decode_mi300x", 1, 544, 0), ("vllm_decode_mi300x", 1, 421, 0)),
         ("xdit_flux_sage_mi300x", 4, 6_264, 4),
     ],
 )

@@ -163,8 +163,7 @@ def test_a_hint_does_not_list_a_large_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("empty.json", b"", "the file is empty"),
-        ("blank.json", b" \n", "the file is empty"),
+        *(("empty.json", b"", "the file is empty"), ("blank.json", b" \n", "the file is empty")),
         ("text.json", b"hello", "is no trace of a known format"),
         ("rank0.json.gz", b"\x1f\x8b" + b"\xff" * 40, "gzip stream is damaged at its beginning"),
     ],

@@ -79,11 +79,8 @@ def nested_ranges(n: int) -> None:
 @pytest.mark.parametrize(
     ("work", "few"),
     [
-        (groups_on_host, 4_000),
-        (transfers_on_host, 8_000),
-        (threads_of_a_device, 8_000),
-        (threads_of_ranges, 8_000),
-        (nested_ranges, 16_000),
+        *((groups_on_host, 4_000), (transfers_on_host, 8_000), (threads_of_a_device, 8_000)),
+        *((threads_of_ranges, 8_000), (nested_ranges, 16_000)),
     ],
 )
 def test_work_grows_with_the_rows(work: Callable[[int], None], few: int) -> None:

@@ -84,10 +84,8 @@ def test_all_ranks_run_one_sequence_in_step() -> None:
 @pytest.mark.parametrize(
     ("ranks", "world", "reason"),
     [
-        (range(4), None, "nothing states the world size"),
-        (range(4), 8, "4 of 8 ranks have a trace"),
-        ([1, 2, 3, 4], 5, "4 of 5 ranks have a trace"),
-        ([0], 1, "the world has one rank"),
+        *((range(4), None, "nothing states the world size"), (range(4), 8, "4 of 8 ranks have a trace")),
+        *(([1, 2, 3, 4], 5, "4 of 5 ranks have a trace"), ([0], 1, "the world has one rank")),
         ([3], 8, "1 of 8 ranks has a trace"),
     ],
 )

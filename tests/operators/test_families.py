@@ -135,16 +135,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     (
         "ragged_dot_general",
         (
-            bf16(2, 6, 3),
-            bf16(2, 3, 4),
-            GROUPS,
-            (2,),
-            (1,),
-            (0,),
-            (0,),
-            (),
-            (2, 6, 4),
-            "f32",
+            *(bf16(2, 6, 3), bf16(2, 3, 4), GROUPS, (2,), (1,), (0,), (0,), (), (2, 6, 4), "f32"),
             "DOT_BF16_BF16_F32",
         ),
         (288, 72 + 48 + 8, 192, "bf16"),
@@ -435,12 +426,10 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::mul", (t(2, 3), t(2, 3), t(2, 3)), (6, 48, 24, "fp32")),
     ("aten::mul", (bf16(2, 3), t(2, 3)), (6, 36, 24, "fp32")),
     ("aten::mul", (t(2, 3, dtype="double"), 2), (6, 48, 48, "fp64")),
-    ("aten::add", (i64(2), i64(2), 1), (0, 32, 16, None)),
-    ("aten::div", (i64(2), 2), (2, 16, 8, "fp32")),
+    *(("aten::add", (i64(2), i64(2), 1), (0, 32, 16, None)), ("aten::div", (i64(2), 2), (2, 16, 8, "fp32"))),
     # an expanded operand has 2 elements of its own
     ("aten::div", (t(2, 5, strides=(1, 0)), 5), (10, 8, 40, "fp32")),
-    ("aten::exp", (t(2, 3),), (6, 24, 24, "fp32")),
-    ("aten::silu", (bf16(2, 3),), (24, 12, 12, "fp32")),
+    *(("aten::exp", (t(2, 3),), (6, 24, 24, "fp32")), ("aten::silu", (bf16(2, 3),), (24, 12, 12, "fp32"))),
     ("aten::clamp", (t(2, 3), 0, None), (6, 24, 24, "fp32")),
     ("aten::clamp_min_", (t(2, 3), 0), (6, 24, 24, "fp32")),
     ("aten::gt", (t(2, 3), 0), (6, 24, 6, "fp32")),
@@ -457,8 +446,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::copy_", (bf16(2, 3), t(2, 3), False), (0, 24, 12, None)),
     ("aten::fill_", (bf16(2, 3), 0), (0, 0, 12, None)),
     ("aten::arange", (0, 10, 3, i64(0)), (0, 0, 32, None)),
-    ("aten::flip", (t(2, 3), (0,)), (0, 24, 24, None)),
-    ("aten::view", (t(2, 3), (6,)), (0, 0, 0, None)),
+    *(("aten::flip", (t(2, 3), (0,)), (0, 24, 24, None)), ("aten::view", (t(2, 3), (6,)), (0, 0, 0, None))),
     # windows of 3·3, (5 − 3)/2 + 1 = 2 a side
     (
         "aten::max_pool2d_with_indices",
@@ -557,11 +545,9 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::index_add", (t(9, 4), 0, i64(3), t(3, 4), 1), (12, 120, 48, "fp32")),
     ("aten::scatter", (t(3, 4), 1, i64(3, 2), t(3, 2)), (0, 72, 24, None)),
     ("aten::index_fill_", (t(5, 4), 0, i64(2), 1.0), (0, 16, 32, None)),
-    ("aten::nonzero", (b8(5),), (0, 5, 0, None)),
-    ("aten::histc", (t(7), 4, 0, 3), (0, 28, 16, None)),
+    *(("aten::nonzero", (b8(5),), (0, 5, 0, None)), ("aten::histc", (t(7), 4, 0, 3), (0, 28, 16, None))),
     ("aten::bincount", (i64(7), None, 4), (0, 56, 32, None)),
-    ("aten::isneginf", (t(3),), (3, 12, 3, "fp32")),
-    ("aten::tril_", (t(3, 3), 0), (0, 36, 36, None)),
+    *(("aten::isneginf", (t(3),), (3, 12, 3, "fp32")), ("aten::tril_", (t(3, 3), 0), (0, 36, 36, None))),
     ("aten::_assert_async", (b8(), "text"), (0, 0, 0, None)),
     # rows of 5 have 8 bytes and a scale of 8; one byte a number
     ("fbgemm::FloatToFP8RowwiseQuantized", (t(2, 5), True), (50, 40, 32, "fp32")),
@@ -808,8 +794,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
         ("c10::BFloat16", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "bf16"),
         # bytes that hold two numbers of four bits, or what a kernel unpacks
         ("unsigned char", "nvjet_sm100_ootst_128x128_256x7_4x1_2cta_v_bx_Avec16UE4M3_Bvec16UE4M3_TNT", "fp4"),
-        ("c10::Float4_e2m1fn_x2", "unheard_of", "fp4"),
-        ("unsigned char", "unheard_of", None),
+        *(("c10::Float4_e2m1fn_x2", "unheard_of", "fp4"), ("unsigned char", "unheard_of", None)),
         ("signed char", "unheard_of", "int8"),
     ],
 )
@@ -879,15 +864,11 @@ def test_every_family_has_a_worked_call() -> None:
 @pytest.mark.parametrize(
     ("stated", "kernel", "precision"),
     [
-        ("DEFAULT", "gemm_fusion_dot_1", "tf32"),
-        ("DEFAULT", "nvjet_sm90_sss_128x128", "tf32"),
-        ("DEFAULT", "sm80_xmma_gemm_f32f32_f32f32_f32_nn", "fp32"),
-        ("DEFAULT", "dot.3", "fp32"),
+        *(("DEFAULT", "gemm_fusion_dot_1", "tf32"), ("DEFAULT", "nvjet_sm90_sss_128x128", "tf32")),
+        *(("DEFAULT", "sm80_xmma_gemm_f32f32_f32f32_f32_nn", "fp32"), ("DEFAULT", "dot.3", "fp32")),
         # kernels of AMD
-        ("DEFAULT", "gemm_fusion_dot_1.kd", "fp32"),
-        ("DOT_BF16_BF16_F32_X3", "gemm_fusion_dot_1", "bf16"),
-        ("DOT_TF32_TF32_F32", "gemm_fusion_dot_1", "tf32"),
-        ("", "gemm_fusion_dot_1", "fp32"),
+        *(("DEFAULT", "gemm_fusion_dot_1.kd", "fp32"), ("DOT_BF16_BF16_F32_X3", "gemm_fusion_dot_1", "bf16")),
+        *(("DOT_TF32_TF32_F32", "gemm_fusion_dot_1", "tf32"), ("", "gemm_fusion_dot_1", "fp32")),
     ],
 )
 def test_the_precision_of_a_compiled_product(stated: str, kernel: str, precision: str) -> None:

@@ -272,18 +272,13 @@ def test_sql_refuses_all_but_one_select(run: Run, query: str) -> None:
 
 
 OUTSIDE = [
-    "SELECT * FROM read_csv('/etc/passwd')",
-    "SELECT * FROM read_text('/etc/passwd')",
-    "SELECT * FROM '/etc/passwd'",
-    "SELECT * FROM glob('/etc/*')",
-    "SELECT * FROM read_text('manifest.json')",
-    "SELECT * FROM 'manifest.json'",
-    "SELECT getenv('HOME')",
+    *("SELECT * FROM read_csv('/etc/passwd')", "SELECT * FROM read_text('/etc/passwd')"),
+    *("SELECT * FROM '/etc/passwd'", "SELECT * FROM glob('/etc/*')"),
+    *("SELECT * FROM read_text('manifest.json')", "SELECT * FROM 'manifest.json'", "SELECT getenv('HOME')"),
     "SELECT * FROM duckdb_settings() WHERE name = 'x' UNION ALL SELECT * FROM glob('/etc/*')",
     "SELECT * FROM read_parquet('{store}/job-2/steps/*.parquet')",
     "SELECT * FROM read_parquet('{store}/job-1/../job-2/steps/*.parquet')",
-    "SELECT * FROM read_csv('https://example.com/x.csv')",
-    "SELECT * FROM query",
+    *("SELECT * FROM read_csv('https://example.com/x.csv')", "SELECT * FROM query"),
     "SELECT * FROM statements",
 ]
 

@@ -33,10 +33,8 @@ def test_tensors_numbers_lists_and_absent_arguments() -> None:
         ["", "[8]", "", ""],
     )
     assert recorded_arguments(recorded) == [
-        {"tensor": {"shape": [16, 8], "dtype": "bfloat16", "strides": [8, 1]}},
-        {"value": [8]},
-        {"tensor": {"shape": [8], "dtype": "float32", "strides": [1]}},
-        None,
+        *({"tensor": {"shape": [16, 8], "dtype": "bfloat16", "strides": [8, 1]}}, {"value": [8]}),
+        *({"tensor": {"shape": [8], "dtype": "float32", "strides": [1]}}, None),
     ]
 
 
@@ -51,13 +49,8 @@ def test_values_as_pytorch_prints_them(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("recorded", "torch"),
     [
-        ("c10::Half", "float16"),
-        ("double", "float64"),
-        ("long int", "int64"),
-        ("unsigned char", "uint8"),
-        ("c10::Float8_e4m3fn", "float8_e4m3fn"),
-        ("c10::complex<float>", "complex64"),
-        ("bool", "bool"),
+        *(("c10::Half", "float16"), ("double", "float64"), ("long int", "int64"), ("unsigned char", "uint8")),
+        *(("c10::Float8_e4m3fn", "float8_e4m3fn"), ("c10::complex<float>", "complex64"), ("bool", "bool")),
     ],
 )
 def test_types_by_pytorch_names(recorded: str, torch: str) -> None:
@@ -105,20 +98,15 @@ def test_what_is_lacking_is_named(recorded: RecordedTexts, reason: str) -> None:
 @pytest.mark.parametrize(
     ("operator", "reason"),
     [
-        ("c10d::allreduce_", "collective"),
-        ("nccl:all_reduce", "collective"),
+        *(("c10d::allreduce_", "collective"), ("nccl:all_reduce", "collective")),
         ("_c10d_functional::all_gather_into_tensor", "collective"),
         ("vllm::moe_forward", "not an operator of PyTorch itself"),
         ("autograd::engine::evaluate_function: MmBackward0", "function that calls operators"),
-        ("triton_poi_fused_add_0", "function that calls operators"),
-        ("aten::from_file", "file"),
-        ("aten::save", "file"),
-        ("aten::index", "list of indices"),
-        ("aten::_index_put_impl_", "list of indices"),
-        ("aten::as_strided", "view"),
+        *(("triton_poi_fused_add_0", "function that calls operators"), ("aten::from_file", "file")),
+        *(("aten::save", "file"), ("aten::index", "list of indices")),
+        *(("aten::_index_put_impl_", "list of indices"), ("aten::as_strided", "view")),
         ('aten::mm"); __import__("os").system("id") #', "not an operator"),
-        ("aten::mm\nimport os", "not an operator"),
-        ("aten::__class__.__init__", "not an operator"),
+        *(("aten::mm\nimport os", "not an operator"), ("aten::__class__.__init__", "not an operator")),
     ],
 )
 def test_operators_that_are_not_reproduced(operator: str, reason: str) -> None:

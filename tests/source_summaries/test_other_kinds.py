@@ -16,6 +16,10 @@ from formats.test_nccl_log import EFA, PREFIX
 import cclbench
 from cclbench.agents.reach import Reach
 from cclbench.agents.tools import Tools
+from cclbench.api import run
+from cclbench.record.selection import Selection
+from cclbench.results import full_results
+from cclbench.source_summaries import source_summaries
 
 Call = Callable[..., Any]
 
@@ -127,8 +131,7 @@ def test_the_peak_and_who_holds_it(call: Call, tmp_path: Path) -> None:
     (device,) = devices["rows"]
     assert (device["peak"], device["reserved"], device["at the end"]) == (650, 8192, 400)
     assert [(row["call site"], row["bytes"]) for row in sites["rows"]] == [
-        ("forward model.py:7", 300),
-        ("step torch/optim/adam.py:9 < forward model.py:7", 200),
+        *(("forward model.py:7", 300), ("step torch/optim/adam.py:9 < forward model.py:7", 200)),
         ("older than the recording", 150),
     ]
     assert sum(row["share"] for row in sites["rows"]) == pytest.approx(1)
@@ -214,3 +217,41 @@ def test_warnings_of_all_processes_are_summed_also_where_logs_state_nothing_else
     found = only_summary(call, tmp_path / "job.log")
     assert (found["warnings"], found["sentences"]) == ([warned.format("1 time")], [])
     assert "No step" not in call("run", tmp_path / "job.log").out
+
+
+SENTENCES = {
+    "mlperf_storage": (
+        "storage",
+        ["Training: accelerators compute 93.6 % of the time, 708.9 samples/s, 104 GB/s."],
+    ),
+    "dftracer/examples": (
+        "io_calls",
+        [
+            "37,495 calls of 6 processes: 1.72 s in calls for files, 1.2 % of their time.",
+            "Read: 1,735 calls, 35.6 ms, 362 kB, 10.2 MB/s.",
+            *("Write: 14,661 calls, 390 ms, 91.5 MB, 235 MB/s.", "Metadata: 21,099 calls, 1.56 s."),
+        ],
+    ),
+    "agent_tools": (
+        "agents",
+        [
+            "2 sessions, 19 rounds, 19 calls of tools: 263 s, model 52.9 %, tools 30.1 %, neither 17.0 %.",
+            "A cache of tool results saves 79.0 s at most.",
+        ],
+    ),
+    "rl_tpu": (
+        "roles",
+        [
+            "sampler_a is active 56.2 % of the time; trainer_a is active 39.5 % of the time;"
+            " all at once 0.23 %, none 4.5 %."
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("source", SENTENCES)
+def test_a_source_says_what_it_is_about_first(test_data: Path, evidence_store: Path, source: str) -> None:
+    read = run(test_data / source, store=evidence_store)
+    first = source_summaries(read, full_results(read, Selection()))[0]
+    assert (first.kind, first.sentences) == SENTENCES[source]
+    assert all(len(row) == len(table.columns) for table in first.tables for row in table.rows)
