@@ -10,10 +10,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from helpers.mcp_session import Server, answer, refusal, session
-from helpers.page_commands import blocks, here, printed_by
-from helpers.s3_service import Service
-from mcp.client import Client
 
 import cclbench
 from cclbench.ground.errors import InputError, UsageError
@@ -199,40 +195,3 @@ def test_what_else_fsspec_has_gives_the_same_runs(kind: str, job: Path, tmp_path
     again = store_at(f"{root}/runs").get(here.id)
     assert again.path == there.path
     assert again.saved_results is not None
-
-
-def test_the_pages_commands_work(s3: Service, job: Path, repository: Path, tmp_path: Path) -> None:
-    assert s3.direct("PUT", "/my-bucket")[0] == 200
-    for path in job.glob("*.json"):
-        assert s3.direct("PUT", f"/my-bucket/traces/job/{path.name}", path.read_bytes())[0] == 200
-    page = (repository / "docs" / "object-stores.md").read_text()
-    printed = [
-        printed_by(block, tmp_path, here(tmp_path), language)
-        for language, _, block in blocks(page)
-        if language in ("sh", "python")
-    ]
-    assert len(printed) == 2
-    assert "time.step" in printed[0]
-    assert "bucket/traces/job" in printed[0]
-    assert printed[1].endswith("steps\n")
-    assert not (tmp_path / "runs").exists()
-
-
-def test_s3_is_read_where_it_is_allowed(s3: Service, job: Path, tmp_path: Path) -> None:
-    s3.put_folder(job, "traces/job")
-    source = "s3://bucket/traces/job"
-    s3.asked.clear()
-
-    async def refused(client: Client) -> None:
-        error = await refusal(client, "run", source=source)
-        assert "no URLs are allowed; allow others with --allow-url of `cclbench mcp`" in error
-
-    async def allowed(client: Client) -> None:
-        run = (await answer(client, "run", source=source))["run"]
-        (row,) = (await answer(client, "runs"))["rows"]
-        assert (row["run"], row["source"], row["ranks"]) == (run, source, 2)
-
-    session(Server(tmp_path / "runs"), refused)
-    assert s3.asked == []
-    session(Server(tmp_path / "runs", "--allow-url", "s3"), allowed)
-    assert s3.asked

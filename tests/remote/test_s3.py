@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from helpers import trees
+from helpers.page_commands import blocks, here, printed_by
 from helpers.s3_service import Fault, Service
 
 import cclbench
@@ -435,3 +436,20 @@ def test_a_large_trace_comes_whole_whatever_it_takes_to_recognise_it(
     (evidence,) = manifest["evidence"]
     assert (evidence["name"], evidence["bytes"]) == ("slurm.log", len(log))
     assert s3.counted("GET", "/logs/") == 60
+
+
+def test_the_pages_commands_work(s3: Service, job: Path, repository: Path, tmp_path: Path) -> None:
+    assert s3.direct("PUT", "/my-bucket")[0] == 200
+    for path in job.glob("*.json"):
+        assert s3.direct("PUT", f"/my-bucket/traces/job/{path.name}", path.read_bytes())[0] == 200
+    page = (repository / "docs" / "object-stores.md").read_text()
+    printed = [
+        printed_by(block, tmp_path, here(tmp_path), language)
+        for language, _, block in blocks(page)
+        if language in ("sh", "python")
+    ]
+    assert len(printed) == 2
+    assert "time.step" in printed[0]
+    assert "bucket/traces/job" in printed[0]
+    assert printed[1].endswith("steps\n")
+    assert not (tmp_path / "runs").exists()
