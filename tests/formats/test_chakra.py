@@ -124,7 +124,7 @@ def test_a_trace_of_dlrm(archive: str, member: str, sizes: int, tmp_path: Path, 
         (write_json, lambda content: content.replace(b'"Id": 1', b'"Id": "x"'), "Expected 'int', got 'str'"),
     ],
 )
-def test_damaged_files(
+def test_damage(
     write: Callable[[Path], Path], change: Callable[[bytes], bytes], said: str, tmp_path: Path
 ) -> None:
     path = write(tmp_path)

@@ -250,9 +250,7 @@ def test_bandwidths_and_their_uncertainty() -> None:
         *(("0.9", "0.1", "algbw"), ("0.5", "0.1", "busbw"), (None, None, None)),
     ],
 )
-def test_bandwidths_follow_to_their_last_digits(
-    algbw: str | None, busbw: str | None, figure: str | None
-) -> None:
+def test_bandwidths_follow_to_last_digits(algbw: str | None, busbw: str | None, figure: str | None) -> None:
     """500 B in 1.00 µs are 0.5 GB/s, uncertain by 0.5 % of the time's digits, 1e-6 and half of its own.
 
     On the bus of four ranks an all_reduce moves 2 · 3/4 of it.

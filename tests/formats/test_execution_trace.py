@@ -307,9 +307,7 @@ def test_a_process_is_told_before_the_operators(tmp_path: Path) -> None:
         *(([6, 9, 0], None), ([6, 9, 0, 7], None), ([6, 9, 0, 7, 8], None)),
     ],
 )
-def test_names_of_collectives_stand_in_two_places(
-    written: Write, inputs: list[Any], collective: str | None
-) -> None:
+def test_collectives_named_in_two_places(written: Write, inputs: list[Any], collective: str | None) -> None:
     """Whatever stands behind it."""
     record = old(1, RECORDS, 0, inputs, [])
     (call,) = READER.read(written(record, old(2, "nccl:all_reduce", 1, [], []))).calls

@@ -253,9 +253,7 @@ class TestParts:
         monkeypatch.setattr(kineto_reader, "PART_BYTES", 1)
         assert len(Kineto().parts(path)) == 999
 
-    def test_large_compressed_files_are_streams(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_large_files_are_streams(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Such files are at least fifteen times as large when inflated."""
         path, _ = self.file(tmp_path, 100)
         path.write_bytes(gzip.compress(path.read_bytes()))

@@ -237,9 +237,7 @@ class TestPrinted:
             ("# a comment\n", None),
         ],
     )
-    def test_the_library_by_devices_or_versions(
-        self, written: Written, line: str, library: str | None
-    ) -> None:
+    def test_library_by_devices_or_versions(self, written: Written, line: str, library: str | None) -> None:
         table = Printed(written(line + TABLE.format("1.00"))).read_log().evidence().timings
         assert table["library"].to_pylist() == [library]
 
@@ -328,9 +326,7 @@ class TestStated:
             ({"config": ONE_EACH | {"nthreads": 1 << 20}}, {"config": ONE_EACH | {"nthreads": 0}}),
         ],
     )
-    def test_what_is_believed(
-        self, written: Written, believed: dict[str, Any], beyond: dict[str, Any]
-    ) -> None:
+    def test_believed(self, written: Written, believed: dict[str, Any], beyond: dict[str, Any]) -> None:
         read_json(written(as_json(**believed)))
         path = written(as_json(**beyond))
         assert re.search(r"Expected .int. .*; write it again, or remove it", refused(read_json, path))

@@ -282,9 +282,7 @@ def dated(*samples: tuple[str, int]) -> str:
         *(([("10", 1), ("10", 2)], None), ([("10", 1)], None)),
     ],
 )
-def test_gaps_near_their_mean_are_even(
-    written: Any, samples: list[tuple[str, int]], spacing: int | None
-) -> None:
+def test_gaps_near_a_mean_are_even(written: Any, samples: list[tuple[str, int]], spacing: int | None) -> None:
     """Stamps are of whole seconds; the mean of 3, 1, 1 and 1 s is 1.5 s, from which 3 s are too far."""
     rows, _, _ = read(written(dated(*samples)))
     told = [(row[2], row[3]) for row in rows]

@@ -62,9 +62,7 @@ def read(tmp_path: Path) -> Callable[..., Evidence]:
     return read_lines
 
 
-def test_requests_are_recognised_and_in_the_order_of_their_arrival(
-    read: Callable[..., Evidence], tmp_path: Path
-) -> None:
+def test_requests_are_recognised_in_order_of_arrival(read: Callable[..., Evidence], tmp_path: Path) -> None:
     found = read(SPANS)
     assert found.requests.schema == REQUESTS
     first, second = found.requests.to_pylist()

@@ -122,9 +122,7 @@ LATENCIES = {"latencies": [0.2, 0.0, 0.3]}
         ({"errors": ["", "", "x"], "output_lens": [3, 0, 1]}, [True, False, False]),
     ],
 )
-def test_success_by_errors_and_counts(
-    tmp_path: Path, lists: dict[str, Any], success: list[bool | None]
-) -> None:
+def test_success_by_errors_counts(tmp_path: Path, lists: dict[str, Any], success: list[bool | None]) -> None:
     assert [r["success"] for r in _requests(_read(tmp_path, VLLM | lists))] == success
 
 

@@ -168,9 +168,7 @@ def test_a_mapping_is_known_by_its_keys(write: Write, key: str) -> None:
         ("a: {does: compute, category: gemm}", "", None),
     ],
 )
-def test_what_is_said_must_fit_the_operator(
-    write: Write, operators: str, more: str, said: str | None
-) -> None:
+def test_what_is_said_fits_the_operator(write: Write, operators: str, more: str, said: str | None) -> None:
     mapping = BARE.replace('"*": {does: compute}', operators).replace("d}", "d" + more + "}", 1)
     path = write("r,op,t,d,x\n", mapping + "place: {dp: x}\n")
     if said is None:
@@ -222,9 +220,7 @@ def told(trace: Trace) -> list[tuple[Payload, int, int]]:
 
 
 @pytest.mark.parametrize("rows_a_batch", [100, 2])
-def test_payloads_are_of_their_kernels(
-    write: Write, monkeypatch: pytest.MonkeyPatch, rows_a_batch: int
-) -> None:
+def test_payloads_are_of_kernels(write: Write, monkeypatch: pytest.MonkeyPatch, rows_a_batch: int) -> None:
     """Operators by name are give, mm, sum and take: sum is the third of four, and step 8 the second."""
     monkeypatch.setattr(tables, "_ROWS_A_BATCH", rows_a_batch)
     rows = {

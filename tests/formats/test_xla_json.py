@@ -299,9 +299,7 @@ def test_lines_that_xprof_derives_are_left_out(write: Callable[..., Path], title
         *((text, "str_value", text) for text in (str(1 << 64), str(-(1 << 63) - 1), "1.5", "x")),
     ],
 )
-def test_stats_are_numbers_where_texts_are(
-    write: Callable[..., Path], text: str, field: str, value: Any
-) -> None:
+def test_stats_are_numbers_as_texts(write: Callable[..., Path], text: str, field: str, value: Any) -> None:
     gpu = named(1, "/device:GPU:0", t8="Stream #1")
     plane = chrome(write(gpu, event(1, 8, "k", 1, 1, run_id=text, unknown="3"))).planes["/device:GPU:0"]
     (stat,) = plane.lines[0].events[0].stats

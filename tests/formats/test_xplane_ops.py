@@ -145,9 +145,7 @@ def test_a_transfer_of_unknown_ends_has_no_size(text: str) -> None:
 @pytest.mark.parametrize(
     ("issued", "awaited", "size"), [(3, 4, 7), (3, None, 3), (None, 4, 4), (None, None, None), (0, 0, 0)]
 )
-def test_traffic_is_of_the_issue_and_the_wait(
-    issued: int | None, awaited: int | None, size: int | None
-) -> None:
+def test_traffic_is_of_issue_and_wait(issued: int | None, awaited: int | None, size: int | None) -> None:
     start, done = (TpuOp("x", role, hbm_bytes=n) for role, n in (("issue", issued), ("wait", awaited)))
     assert transfer_op(start, done).hbm_bytes == size
     assert transfer_op(start, None).hbm_bytes == issued

@@ -132,9 +132,7 @@ def test_of_captures_with_the_same_kernels_the_batch_decides(tmp_path: Path) -> 
         ((2,), STEP, "captured for at most 2 requests, and the step has 3"),
     ],
 )
-def test_no_capture_is_taken_that_may_be_anothers(
-    tmp_path: Path, sizes: tuple[int, ...], annotation: str, why: str
-) -> None:
+def test_no_others_are_taken(tmp_path: Path, sizes: tuple[int, ...], annotation: str, why: str) -> None:
     captures = {f"bs_{n}.json": (n, capture(NAMES, width=n)) for n in sizes}
     assert joins(ingest(tmp_path, replay(NAMES, annotation), captures)).refused == {why: 2}
 
@@ -222,9 +220,7 @@ def test_a_diffusion_model_in_a_graph_has_costs(test_data: Path, evidence_store:
 
 
 @pytest.mark.parametrize("name", ["sglang_decode_mi300x", "vllm_decode_mi300x", "xdit_flux_sage_mi300x"])
-def test_what_a_reader_leaves_out_changes_no_capture(
-    test_data: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_what_is_left_out_is_no_capture(test_data: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """The same launches, calls and modules from all rows of a real capture as from its calls only."""
     files = find_source(test_data / "graph_replay" / name).captures
     own = read_captures(files)

@@ -293,9 +293,7 @@ def test_processes_of_two_jobs_have_no_common_ranks(ran: Callable[..., Run]) -> 
 
 
 @pytest.mark.parametrize(("host", "known"), [("node-7", True), ("node-8", False)])
-def test_without_a_communicator_of_all_devices_number_ranks(
-    ran: Callable[..., Run], host: str, known: bool
-) -> None:
+def test_devices_number_ranks_without_one_of_all(ran: Callable[..., Run], host: str, known: bool) -> None:
     """Pairs and pipelines by their own ids, as where a job never calls anything by all: on one host only."""
     job = [Process(rank) for rank in range(8)]
     for one in job:

@@ -111,7 +111,7 @@ def test_each_kernel_has_its_operator_phase_and_module(run: cclbench.Run) -> Non
     ]
 
 
-def test_calls_have_a_line_of_python_outside_of_the_framework_and_may_be_recomputed(
+def test_calls_have_a_line_of_python_outside_the_framework_and_may_be_recomputed(
     run: cclbench.Run,
 ) -> None:
     site = "train.py(7): step"
@@ -145,9 +145,7 @@ def test_arguments_are_kept_as_the_trace_records_them(run: cclbench.Run) -> None
     ]
 
 
-def test_a_table_in_several_row_groups_has_the_same_rows(
-    run: cclbench.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_row_groups(run: cclbench.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_operators, "ROW_GROUP", 5)
     monkeypatch.setattr(operator_rows, "ROW_GROUP", 5)
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": STEP}))

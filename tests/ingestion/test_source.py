@@ -115,9 +115,7 @@ def test_a_card_leads_to_its_traces(folder: Path) -> None:
     ("trace", "more", "said"),
     [("rank9.json", "", "missing"), ("rank0.json", f", sha256: {'a' * 64}", "SHA-256 differs")],
 )
-def test_a_card_whose_trace_is_missing_or_changed_names_both(
-    folder: Path, trace: str, more: str, said: str
-) -> None:
+def test_cards_of_missing_or_changed_traces_name_both(folder: Path, trace: str, more: str, said: str) -> None:
     path = folder / "job.yaml"
     path.write_text(card_with(f"{{path: {trace}, format: kineto, ranks: [0]{more}}}"))
     error = refused(path)
@@ -196,9 +194,7 @@ def test_folders_without_traces_are_refused(tmp_path: Path) -> None:
     assert "none of its files is a trace" in str(refused(tmp_path / "job"))
 
 
-def test_a_folder_that_cannot_be_listed_is_no_empty_one(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_listed_is_not_empty(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = os.scandir
 
     def forbidden(path: str | Path) -> object:

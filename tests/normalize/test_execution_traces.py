@@ -140,9 +140,7 @@ OTHER, TOLD = call("all_reduce", group="10"), call("all_reduce", group_size=2, r
         *(([TOLD], 2, [((0, 5), 2)]), ([EXCHANGE, call("all_to_all", group_size=3)], 2, [(None, None)] * 2)),
     ],
 )
-def test_the_only_group_is_the_job_where_its_size_is(
-    calls: list[BackendCall], world: int | None, placed: list[Any]
-) -> None:
+def test_the_only_group_may_be_all(calls: list[BackendCall], world: int | None, placed: list[Any]) -> None:
     noted = placed == [((0, 1), 2)] * 2
     assert occurrences(calls, TraceFacts(world_size=world)) == (placed, noted)
 

@@ -153,9 +153,7 @@ def test_three_ranks_have_subgroups_as_well() -> None:
 
 @pytest.mark.parametrize("epoch", [0, EPOCH])
 @pytest.mark.parametrize(("gap", "waited"), [(20 * US, False), (20 * US + 1, True), (29 * US, True)])
-def test_the_last_rank_comes_later_by_more_than_twice_what_ends_differ_by(
-    gap: int, epoch: int, *, waited: bool
-) -> None:
+def test_the_last_rank_is_later_by_twice_what_ends_differ_by(gap: int, epoch: int, *, waited: bool) -> None:
     """A nanosecond later is later, at the time of day, too."""
     assert (of_three(gap=gap, spread=10 * US, epoch=epoch).rule == "R1") == waited
 

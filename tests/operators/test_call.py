@@ -45,9 +45,7 @@ def test_what_is_malformed_is_not_recorded(shapes: str | None) -> None:
         ((0, 3), (3, 1), 0),
     ],
 )
-def test_an_expanded_dimension_has_no_bytes_of_its_own(
-    shape: tuple[int, ...], strides: tuple[int, ...] | None, distinct: int
-) -> None:
+def test_expanded_dimension(shape: tuple[int, ...], strides: tuple[int, ...] | None, distinct: int) -> None:
     assert Tensor(shape, "float", strides).distinct_bytes == distinct
 
 
@@ -93,9 +91,7 @@ def seen(queries: int, keys: int, mask: Mask) -> int:
 @pytest.mark.parametrize(
     ("causal", "left", "right"), [(False, -1, -1), (True, -1, 0), (True, 2, 0), (False, 1, 3)]
 )
-def test_pairs_of_a_mask_are_those_that_one_counts(
-    aligned_at_end: bool, causal: bool, left: int, right: int
-) -> None:
+def test_pairs_of_a_mask_are_those_counted(aligned_at_end: bool, causal: bool, left: int, right: int) -> None:
     mask = Mask(causal=causal, aligned_at_end=aligned_at_end, left=left, right=right)
     for queries in range(8):
         for keys in range(8):

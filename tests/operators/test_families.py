@@ -663,9 +663,7 @@ def test_lists_of_tensors_have_the_type_of_their_kernel(
         ("fmha_cutlassF_f32_aligned_64x64_rf_sm75", "fp32", None),
     ],
 )
-def test_fp32_attention_of_cutlass_is_three_products_in_tf32(
-    kernel: str, precision: str, assumed: str | None
-) -> None:
+def test_fp32_attention_of_cutlass_is_3_of_tf32(kernel: str, precision: str, assumed: str | None) -> None:
     """144 pairs of 8 and 8; before sm80 without tensor cores."""
     query, key = t(1, 4, 6, 8), t(1, 4, 6, 8)
     arguments = (query, key, key, None, True, 0.0, False)
@@ -798,9 +796,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
         ("signed char", "unheard_of", "int8"),
     ],
 )
-def test_a_product_is_of_the_type_that_its_kernel_takes(
-    dtype: str, kernel: str, precision: str | None
-) -> None:
+def test_a_product_is_of_the_type_its_kernel_takes(dtype: str, kernel: str, precision: str | None) -> None:
     a, b = t(2, 4, dtype=dtype), t(4, 3, dtype=dtype)
     assert cost_of(Call("aten::mm", (a, b), (kernel,))).precision == precision
 

@@ -87,9 +87,7 @@ def test_experts_sizes_are_those_of_the_tensor_between_their_products() -> None:
         ((UP, DOWN), (Call("aten::empty", ((1, 7, 32), 15)),), "do not fit"),
     ],
 )
-def test_experts_whose_sizes_are_not_recorded(
-    kernels: tuple[str, ...], inner: tuple[Call, ...], reason: str
-) -> None:
+def test_experts_of_unrecorded_sizes(kernels: tuple[str, ...], inner: tuple[Call, ...], reason: str) -> None:
     with pytest.raises(NoModel, match=reason):
         cost_of(Call("vllm::moe_forward", MOE, kernels, inner=inner))
 

@@ -140,9 +140,7 @@ def swap(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [delete, truncate, append, add, swap])
-def test_no_command_takes_a_number_from_a_run_with_a_changed_table(
-    desk: Desk, change: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_no_command_reads_a_changed_table(desk: Desk, change: Callable[[Path], None], tmp_path: Path) -> None:
     before, same_size = sorted(tmp_path.iterdir()), []
     for table in desk.tables():
         desk.renew()
@@ -330,9 +328,7 @@ def test_a_table_with_fewer_rows_is_refused_by_its_reader_after_the_run_is_opene
             read()
 
 
-def test_a_run_that_is_replaced_while_it_is_opened_is_the_new_one(
-    twin: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_replaced_while_it_is_opened_is_the_new_one(twin: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files are looked at when those of the manifest that was read are gone."""
     steps = []
 

@@ -137,9 +137,7 @@ def test_only_what_a_dead_process_of_this_machine_left_is_swept(store: Store) ->
     assert left(store) == sorted([names["alive"], names["elsewhere"], "job-1"])
 
 
-def test_processes_of_containers_on_one_host_are_told_apart(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_of_containers_on_a_host_differ(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process's number is another's in the other container, or nobody's."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

@@ -65,9 +65,7 @@ def test_stored_rows_are_the_computed_ones(stored: Run, computed: list[str], opt
         *(["serving.*"], "*"),
     ],
 )
-def test_of_stored_rows_those_asked_for_are_taken(
-    stored: Run, computed: list[str], patterns: list[str]
-) -> None:
+def test_stored_rows_asked_for_are_taken(stored: Run, computed: list[str], patterns: list[str]) -> None:
     alone = cold(stored, metrics=patterns)
     cold(stored)
     computed.clear()
@@ -98,9 +96,7 @@ def test_a_replay_comes_and_goes_with_the_question(stored: Run, computed: list[s
     assert computed == []
 
 
-def test_metrics_that_changed_are_computed(
-    stored: Run, computed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_are_computed(stored: Run, computed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     cold(stored)
     monkeypatch.setattr(results, "_metrics_code_hash", lambda: "another")
     cclbench.metrics(stored)
@@ -186,9 +182,7 @@ def as_plain_table(batches: list[pa.RecordBatch]) -> pa.Table:
     return table.combine_chunks()
 
 
-def test_each_column_of_many_rows_is_read_once(
-    kept: Rank, opened: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_are_read_once(kept: Rank, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in ASKED:  # a small file is opened once
         list(kept.events(["annotation"], columns))
     assert opened == ["annotation-000.parquet"]

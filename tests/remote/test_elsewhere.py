@@ -147,9 +147,7 @@ def test_a_trace_is_read_from_a_web_server(web: Web, job: Path, tmp_path: Path, 
         ("/empty.json?signature=secret", "the file is empty"),
     ],
 )
-def test_a_web_servers_refusals_hold_no_signature(
-    web: Web, job: Path, tmp_path: Path, path: str, words: str
-) -> None:
+def test_refusals_hold_no_signature(web: Web, job: Path, tmp_path: Path, path: str, words: str) -> None:
     web.files["/rank0.json"], web.files["/empty.json"] = (job / "rank0.json").read_bytes(), b""
     with pytest.raises(InputError, match=words) as raised:
         cclbench.ingest(web.url + path, store=tmp_path / "runs")
@@ -157,9 +155,7 @@ def test_a_web_servers_refusals_hold_no_signature(
     assert "secret" not in str(raised.value)
 
 
-def test_a_page_that_changes_is_refused_and_a_web_server_keeps_no_store(
-    web: Web, job: Path, tmp_path: Path
-) -> None:
+def test_a_changing_page_is_refused_and_web_servers_keep_none(web: Web, job: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be a store"):
         store_at("https://host/runs")
     with pytest.raises(UsageError, match="does not support"):

@@ -56,9 +56,7 @@ def source(s3: Service, job: Path) -> str:
 # ------------------------------------------------------------------------------------- round trip
 
 
-def test_source_and_store_in_s3_give_the_same_files_as_folders(
-    s3: Service, job: Path, source: str, tmp_path: Path
-) -> None:
+def test_source_and_store_give_what_folders_do(s3: Service, job: Path, source: str, tmp_path: Path) -> None:
     here = cclbench.run(job, store=tmp_path / "runs")
     there = cclbench.run(source, store=STORE)
     assert there.id == here.id
@@ -221,9 +219,7 @@ def test_a_passing_fault_changes_nothing(
     assert files(there.path, "manifest.json") == files(here.path, "manifest.json")
 
 
-def test_what_arrived_is_not_asked_for_again(
-    s3: Service, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_came_stays(s3: Service, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "BLOCK", 500)
 
     def fail_once(_method: str, _path: str) -> None:
@@ -363,9 +359,7 @@ def test_ctrl_c_in_mid_read_ends_the_command_at_once(s3: Service, source: str, t
         (["job/x", "job/x/y.json"], "also a folder of that name"),
     ],
 )
-def test_names_that_lead_elsewhere_or_collide_are_refused(
-    s3: Service, tmp_path: Path, keys: list[str], words: str
-) -> None:
+def test_names_elsewhere_are_refused(s3: Service, tmp_path: Path, keys: list[str], words: str) -> None:
     for key in keys:
         s3.put(key, b"{}")
     with pytest.raises(InputError, match=words) as raised:
@@ -420,9 +414,7 @@ def test_what_is_not_read_is_not_fetched(s3: Service, job: Path, source: str, tm
     assert files(there.path, "manifest.json") == files(here.path, "manifest.json")
 
 
-def test_a_large_trace_comes_whole_whatever_it_takes_to_recognise_it(
-    s3: Service, source: str, tmp_path: Path
-) -> None:
+def test_a_large_trace_comes_whole_however_it_is_recognised(s3: Service, source: str, tmp_path: Path) -> None:
     """A log whose first line of NCCL stands behind a mebibyte of others."""
     log = (
         b"loading\n" * (1 << 18) + b"host:7:8 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n" + b"done\n" * 9000

@@ -144,9 +144,7 @@ ANOTHER = "with the arguments of this result"
         ({"expected_kernels": ["other"]}, 2, ANOTHER),
     ],
 )
-def test_a_file_that_is_no_result_or_that_of_another_call(
-    checked: Call, changes: dict[str, Any], code: int, message: str
-) -> None:
+def test_files_of_no_or_another_call(checked: Call, changes: dict[str, Any], code: int, message: str) -> None:
     answer = checked(**changes)
     assert (answer.code, answer.out) == (code, "")
     assert message in answer.err

@@ -223,9 +223,7 @@ def plain(text: str) -> str:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_screen_page_and_json_agree(
-    source: str, test_data: Path, call: Call, tmp_path: Path, repository: Path
-) -> None:
+def test_all_views_agree(source: str, test_data: Path, call: Call, tmp_path: Path, repository: Path) -> None:
     path = test_data / source
     document = json.loads(call("run", path, "--json").out)
     schema = json.loads((repository / "cclbench" / "schemas" / "result.json").read_text())

@@ -204,9 +204,7 @@ def test_slow_paths_come_first(call: Call, tmp_path: Path, messages: list[str], 
     assert only_summary(call, path)["warnings"] == ([] if warning is None else [warning])
 
 
-def test_warnings_of_all_processes_are_summed_also_where_logs_state_nothing_else(
-    call: Call, tmp_path: Path
-) -> None:
+def test_warnings_of_processes_are_summed_where_logs_state_nothing_else(call: Call, tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     for rank in range(2):
         path = log(tmp_path / "job" / f"nccl-{rank}.log")
