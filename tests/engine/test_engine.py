@@ -191,8 +191,7 @@ ADDRESS = "is not a scheduler's address; such as tcp://HOST:8786"
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"name": "slurm"}, "no engine 'slurm'"),
-        ({"jobs": 0}, "jobs is 0"),
+        *(({"name": "slurm"}, "no engine 'slurm'"), ({"jobs": 0}, "jobs is 0")),
         ({"memory_bytes": 399_999_999}, "at least 400 MB"),
         ({"name": "dask", "memory_bytes": 10**9}, "does not apply to a Dask cluster"),
         *(

@@ -30,17 +30,10 @@ def tool(name: str, begin: float, end: float, **more: object) -> dict[str, Any]:
     return {"tool_name": name, "emitted_at": at(begin), "result_at": at(end), **more}
 
 
-ROUND: dict[str, Any] = {
-    "session_id": "moonshot-1",
-    "project": "moonshot",
-    "round_index": 0,
-    "model": "m-1",
-    "input_tokens_total": 100,
-    "prefix_tokens": 80,
-    "output_tokens": 30,
-    "timing_events": [event("user_message", 0), event("reasoning", 2), event("tool_call", 4)],
-    "tools": [tool("Bash", 3, 9, is_error=False), tool("Search", 4, 7, is_error=True)],
-}
+ROUND: dict[str, Any] = {"session_id": "moonshot-1", "project": "moonshot", "round_index": 0, "model": "m-1"}
+ROUND |= {"input_tokens_total": 100, "prefix_tokens": 80, "output_tokens": 30}
+ROUND |= {"timing_events": [event("user_message", 0), event("reasoning", 2), event("tool_call", 4)]}
+ROUND |= {"tools": [tool("Bash", 3, 9, is_error=False), tool("Search", 4, 7, is_error=True)]}
 SECOND = ROUND | {
     "round_index": 1,
     "timing_events": [event("tool_result", 7), event("tool_result", 9), event("text", 14.5)],

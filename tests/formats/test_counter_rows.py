@@ -237,9 +237,7 @@ def test_bandwidths_and_their_uncertainty() -> None:
     for busbw, figure in (("0.502501", None), ("0.502502", "busbw"), ("0.497499", None)):
         time, stated = Decimal("1.00"), Decimal(busbw)
         assert bandwidth_contradiction("all_gather", 2, 1000, time, None, stated, per_unit=1000) == figure
-    assert (
-        bandwidth_contradiction("all_reduce", 2, 8, Decimal(0), Decimal(7), Decimal(7), per_unit=1000) is None
-    )
+    assert bandwidth_contradiction("all_reduce", 2, 8, Decimal(), *[Decimal(7)] * 2, per_unit=1000) is None
 
 
 @pytest.mark.parametrize(

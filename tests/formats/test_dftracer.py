@@ -103,11 +103,8 @@ def test_metrics_by_hand(tmp_path: Path) -> None:
             ("metadata", "count"): 1,
         }
     )
-    assert values("storage.io_bytes", table) == {
-        (None, None): 4500,
-        ("read", None): 4000,
-        ("write", None): 500,
-    }
+    known: dict[Any, Any] = {(None, None): 4500, ("read", None): 4000, ("write", None): 500}
+    assert values("storage.io_bytes", table) == known
     assert values("storage.io_rate", table) == pytest.approx(
         {(None, None): 4500 / 40e-6, ("read", None): 1e8, ("write", None): 1e8}
     )

@@ -51,13 +51,10 @@ Written = Callable[..., Path]
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
-    def write(document: object, name: str = "summary.json") -> Path:
-        path = tmp_path / name
-        path.write_text(document if isinstance(document, str) else json.dumps(document, indent=4))
-        return path
-
-    return write
+def written(written: Written) -> Written:
+    return lambda told, name="summary.json": written(
+        told if isinstance(told, str) else json.dumps(told, indent=4), name
+    )
 
 
 def read(path: Path) -> Evidence:

@@ -59,11 +59,9 @@ def values(found: Evidence) -> dict[tuple[Any, ...], float]:
     return {tuple(row[name] for name in columns): row["value"] for row in found.counters.to_pylist()}
 
 
-HOST = {
-    ("host_cpu_utilization", "1", None, MINUTE + 7, MINUTE + 7): 0.25,
-    ("host_memory_utilization", "1", None, MINUTE + 7, MINUTE + 7): 0.5,
-    ("host_load", None, None, MINUTE + 7, MINUTE + 7): 1.5,
-}
+HOST = {("host_cpu_utilization", "1", None, MINUTE + 7, MINUTE + 7): 0.25}
+HOST |= {("host_memory_utilization", "1", None, MINUTE + 7, MINUTE + 7): 0.5}
+HOST |= {("host_load", None, None, MINUTE + 7, MINUTE + 7): 1.5}
 
 
 def test_sums_of_the_tracer(tmp_path: Path) -> None:

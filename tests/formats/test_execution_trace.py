@@ -43,16 +43,12 @@ def new(number: int, name: str, parent: int, inputs: list[Any], types: list[str]
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Write:
+def written(written: Write) -> Write:
     """Writes an execution trace of process 42."""
-
-    def write(*nodes: Node, pid: Any = 42) -> Path:
-        path = tmp_path / "et_3.json"
-        trace = {"schema": "1.0.1", "pid": pid, "time": "2023-09-07", "start_ts": 1, "nodes": list(nodes)}
-        path.write_text(json.dumps({**trace, "finish_ts": 2}))
-        return path
-
-    return write
+    trace = {"schema": "1.0.1", "pid": 42, "time": "2023-09-07", "start_ts": 1}
+    return lambda *nodes, **more: written(
+        json.dumps(trace | more | {"nodes": nodes, "finish_ts": 2}), "et_3.json"
+    )
 
 
 def told(trace: ExecutionTrace) -> list[tuple[str, Payload | None, int | None]]:

@@ -33,7 +33,7 @@ def test_a_fusion_is_what_is_in_it(opcodes: str, category: str | None) -> None:
 def test_bytes_are_those_of_all_operands_and_results() -> None:
     pair = message((2, 13), (4, array(8, kind=16)), (4, array(3, kind=16)))
     given = [
-        instruction(n, "parameter", array(size, kind=16), at) for n, size, at in (("a", 8, 1), ("b", 3, 2))
+        instruction(n, "parameter", array(size, kind=16), i) for n, size, i in (("a", 8, 1), ("b", 3, 2))
     ]
     reduced = (
         ("r", pair, 3, 1, 2),
@@ -52,6 +52,7 @@ IOTA = message((1, 2), (2, 2), (3, b"\x02\x02"), (4, b"\x01\x00"))
 AXES = message((1, message((2, 2))), (1, message((2, 2))))
 FIRST_AXIS = (2, message((1, 1)))
 TILED = message((3, message((1, b"\x02\x02"), (2, b"\x01\x00"))))
+LISTED, PART_OF_AXIS = message((2, b"\x00\x02\x01\x03")), (2, message((2, message((1, 1), (2, 2)))))
 KNOWN = ((0, 2), (1, 3))
 NOTATIONS = {
     "listed before 2024": (message(*((49, message((1, ids))) for ids in (b"\x00\x02", b"\x01\x03"))), KNOWN),
@@ -60,17 +61,9 @@ NOTATIONS = {
     "iota": (message((92, IOTA)), KNOWN),
     # Axes of 2 and 2, grouped along the first, whose index 0 is left out.
     "mesh": (message((93, message((1, AXES), (2, b"")))), KNOWN),
-    "mesh of listed devices": (
-        message((93, message((1, AXES + message((2, b"\x00\x02\x01\x03"))), FIRST_AXIS))),
-        KNOWN,
-    ),
+    "mesh of listed devices": (message((93, message((1, AXES + LISTED), FIRST_AXIS))), KNOWN),
     "mesh of tiled devices": (message((93, message((1, AXES + TILED), FIRST_AXIS))), KNOWN),
-    "part of an axis": (
-        message(
-            (93, message((1, message((1, message((2, 4))))), (2, message((2, message((1, 1), (2, 2)))))))
-        ),
-        KNOWN,
-    ),
+    "part of an axis": (message((93, message((1, message((1, message((2, 4))))), PART_OF_AXIS))), KNOWN),
     "nothing": (b"", None),
     "iota of other devices": (message((92, message((1, 2), (2, 2), (3, b"\x02\x03")))), None),
     "axis beyond": (message((93, message((1, message((1, message((2, 2))))), (2, message((1, 7)))))), None),
@@ -95,11 +88,8 @@ OPERANDS = [
     instruction("a", "parameter", array(2, 3, 5), 1),
     instruction("b", "parameter", array(2, 5, 7), 2) + message((9, 1)),
 ]
-PRODUCT = {
-    "shapes": "[[2,3,5],[2,5,7]]",
-    "dtypes": '["f32","f32"]',
-    "values": '["","","[2]","[1]","[0]","[0]","f32"]',
-}
+PRODUCT = {"shapes": "[[2,3,5],[2,5,7]]", "dtypes": '["f32","f32"]'}
+PRODUCT |= {"values": '["","","[2]","[1]","[0]","[0]","f32"]'}
 
 
 def fused(flops: int) -> str:
@@ -184,16 +174,9 @@ def test_bytes_of_absurd_arrays_are_unknown(dims: tuple[int, ...], size: int | N
 def test_types_and_bytes_where_operands_differ_or_are_missing() -> None:
     nested = message((2, 13), (4, message((2, 13), (4, array(2)))), (4, array(3)))
     sums = (("mixed", 3, 2), ("same", 4, 1), ("lost", 5, 77))
-    found = instructions(
-        [
-            *(
-                instruction("a", "parameter", array(2), 1),
-                instruction("b", "parameter", array(2, kind=16), 2),
-            ),
-            *(instruction(name, "add", array(2), at, 1, other) for name, at, other in sums),
-            instruction("deep", "tuple", nested, 6),
-        ]
-    )
+    given = [instruction("a", "parameter", array(2), 1), instruction("b", "parameter", array(2, kind=16), 2)]
+    made = [instruction(name, "add", array(2), at, 1, other) for name, at, other in sums]
+    found = instructions([*given, *made, instruction("deep", "tuple", nested, 6)])
     known = {"a": ("f32", 0, 8), "b": ("bf16", 0, 4), "mixed": (None, 12, 8), "same": ("f32", 16, 8)}
     known |= {"lost": ("f32", None, 8), "deep": ("f32", 0, 20)}
     assert {name: (i.dtype, i.in_bytes, i.out_bytes) for name, i in found.items()} == known
@@ -326,11 +309,8 @@ def custom_call(target: str, config: str, shape: bytes, *operands: bytes) -> Ins
         *(("lapack_sgetrf_ffi", "lu"), ("cusolver_getrf_ffi", "lu"), ("hipsolver_geqrf_ffi", "geqrf")),
         *((f"{name}_ffi", "householder_product") for name in ("lapack_zungqr", "cusolver_orgqr")),
         *(("lapack_dtrsm_ffi", "triangular_solve"), ("__cusolver$cholesky", "cholesky")),
-        *(
-            ("lapack_ssyevd_ffi", "eigh"),
-            ("cusolver_gesvdj_ffi", "svd"),
-            ("lapack_sgehrd_ffi", "custom-call"),
-        ),
+        *(("lapack_ssyevd_ffi", "eigh"), ("cusolver_gesvdj_ffi", "svd")),
+        ("lapack_sgehrd_ffi", "custom-call"),
     ],
 )
 def test_routines_of_linear_algebra_are_operators(target: str, operator: str) -> None:

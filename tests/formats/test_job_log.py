@@ -34,15 +34,9 @@ MEGATRON = (
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Read:
+def read(written: Callable[..., Path]) -> Read:
     """Reads a log of these lines."""
-
-    def read(*lines: str, end: str = "\n") -> Evidence:
-        path = tmp_path / "job.out"
-        path.write_text("".join(line + end for line in lines), newline="")
-        return JobLog().read(path)
-
-    return read
+    return lambda *lines, end="\n": JobLog().read(written("".join(line + end for line in lines), "job.out"))
 
 
 def columns(found: Evidence, *names: str) -> list[tuple[Any, ...]]:

@@ -48,22 +48,15 @@ ON_DEVICES |= {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
     [
         *(("kernel", category, "k") for category in ("kernel", "Kernel", "mtia_ccp_events")),
         *(("sync", "mtia_ccp_events", name) for name in ("event_wait", "event_record")),
-        ("sync", "cuda_sync", "Stream Synchronize"),
-        *(("copy", "mtia_ccp_events", "dma_request"), ("copy", "gpu_memcpy", "Memcpy HtoD")),
-        *(
-            ("copy", "Memcpy", "Memcpy HtoD"),
-            ("memset", "gpu_memset", "Memset"),
-            ("memset", "Memset", "Memset"),
-        ),
+        *(("sync", "cuda_sync", "Stream Synchronize"), ("copy", "mtia_ccp_events", "dma_request")),
+        *(("copy", "gpu_memcpy", "Memcpy HtoD"), ("copy", "Memcpy", "Memcpy HtoD")),
+        *(("memset", "gpu_memset", "Memset"), ("memset", "Memset", "Memset")),
         ("annotation", "gpu_user_annotation", "ProfilerStep#3"),
         *(("annotation", category, "ProfilerStep#3") for category in ("user_annotation", "Operator")),
         ("annotation", "Operator", "enumerate(DataLoader)#_Iter.__next__"),
-        *(
-            ("op", "user_annotation", "gloo:all_reduce"),
-            ("op", "cpu_op", "aten::mm"),
-            ("op", "Operator", "aten::mm"),
-        ),
-        *(("python", "python_function", "train.py(3): step"), ("launch", "cuda_runtime", "cudaGraphLaunch")),
+        *(("op", "user_annotation", "gloo:all_reduce"), ("op", "cpu_op", "aten::mm")),
+        *(("op", "Operator", "aten::mm"), ("python", "python_function", "train.py(3): step")),
+        ("launch", "cuda_runtime", "cudaGraphLaunch"),
         *(("launch", "cuda_runtime", f"hip{what}") for what in ("ExtModuleLaunchKernel", "MemcpyWithStream")),
         *(("launch", "cuda_runtime", "cudaLaunchKernel"), ("launch", "cuda_driver", "cuLaunchKernelEx")),
         ("launch", "Runtime", "cudaMemsetAsync"),
@@ -209,10 +202,8 @@ class TestBackward:
 
     @staticmethod
     def rows(event, count, *, backward, category="kernel"):
-        return [
-            event(category, f"k{i}", i, -0.004 if i < backward else 1, stream=7, correlation=i)
-            for i in range(count)
-        ]
+        lengths = [-0.004] * backward + [1] * (count - backward)
+        return [event(category, f"k{i}", i, n, stream=7, correlation=i) for i, n in enumerate(lengths)]
 
     @pytest.mark.parametrize(("count", "backward"), [(1000, 1), (1999, 1), (2000, 2)])
     def test_one_in_a_thousand_is_set_aside_and_counted(self, read, write, event, count, backward):
@@ -223,8 +214,11 @@ class TestBackward:
 
     @pytest.mark.parametrize(("count", "backward"), [(1, 1), (999, 1), (1999, 2)])
     def test_more_of_them_are_damage(self, read, write, event, count, backward):
-        with pytest.raises(InputError, match=r"impossible time: ts 0, dur -0.004 of 'k0'"):
-            read(write(self.rows(event, count, backward=backward)))
+        refused(
+            read,
+            write(self.rows(event, count, backward=backward)),
+            "impossible time: ts 0, dur -0.004 of 'k0'",
+        )
 
     def test_the_first_of_them_is_named_and_a_row_of_no_duration_is_one(self, read, write, event):
         empty = event("kernel", "empty", 1, 0)
@@ -455,11 +449,3 @@ MOST = (1 << 63) - 1
 def test_bytes_of_copies_and_fills(read, write, event, category, args, told):
     (row,) = read(write([event(category, "x", **args)])).rows
     assert row["bytes"] == told
-
-
-def test_where_a_chunk_with_an_impossible_value_begins(read, write, event):
-    path = write([event("kernel", "k", grid=[-1, 1, 1])], schemaVersion=1)
-    begin = path.read_bytes().index(b"[") + 1
-    assert refused(read, path).startswith(
-        f"{path}: within 1 MiB after byte {begin}: impossible grid of -1 × 1 × 1 blocks"
-    )

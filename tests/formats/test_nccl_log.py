@@ -35,15 +35,15 @@ Read = Callable[..., Evidence]
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Read:
+def read_text(written: Callable[..., Path]) -> Read:
+    """Reads a log of that text."""
+    return lambda text: NcclLog().read(written(text, "job.log"))
+
+
+@pytest.fixture
+def read(read_text: Read) -> Read:
     """Reads a log of those messages."""
-
-    def read(*messages: str, prefix: str = PREFIX) -> Evidence:
-        path = tmp_path / "job.log"
-        path.write_text("".join(f"{prefix}{message}\n" for message in messages))
-        return NcclLog().read(path)
-
-    return read
+    return lambda *messages, prefix=PREFIX: read_text("".join(f"{prefix}{said}\n" for said in messages))
 
 
 def test_a_log_tells_library_network_and_channels(read: Read) -> None:
@@ -156,21 +156,6 @@ def test_facts_without_zeros_and_logs_without_facts(read: Read, tmp_path: Path) 
     assert NcclLog().sniff(b"") == 0.0
 
 
-ReadText = Callable[[str], Evidence]
-
-
-@pytest.fixture
-def read_text(tmp_path: Path) -> ReadText:
-    """Reads a log of that text."""
-
-    def read_text(text: str) -> Evidence:
-        path = tmp_path / "job.log"
-        path.write_text(text)
-        return NcclLog().read(path)
-
-    return read_text
-
-
 def a_call(function: str, count: int, datatype: int, *, ranks: int = 4, root: int = 0, more: str = "") -> str:
     one = Process(0)
     one.say(
@@ -197,15 +182,13 @@ def rows(found: Evidence) -> list[dict[str, Any]]:
         *(("Scatter", 10, 11, "scatter", "float8e5m2", 40), ("Send", 10, 4, "send", "int64", 80)),
         ("Recv", 10, 5, "recv", "uint64", 80),
         # A datatype that is not known, a function of which no line tells the counts, one that is not known.
-        *(
-            ("AllReduce", 10, 99, "all_reduce", None, None),
-            ("AllToAllv", 0, 7, "all_to_all", "float32", None),
-        ),
+        ("AllReduce", 10, 99, "all_reduce", None, None),
+        ("AllToAllv", 0, 7, "all_to_all", "float32", None),
         *(("PutSignal", 10, 7, None, "float32", None), ("AllReduce", 0, 3, "all_reduce", "uint32", 0)),
     ],
 )
 def test_functions_and_datatypes(
-    read_text: ReadText, function: str, count: int, datatype: int, kind: str, dtype: str, size: int | None
+    read_text: Read, function: str, count: int, datatype: int, kind: str, dtype: str, size: int | None
 ) -> None:
     found = read_text(a_call(function, count, datatype))
     (row,) = rows(found)
@@ -213,7 +196,7 @@ def test_functions_and_datatypes(
     assert bool(found.notes) == (size is None)
 
 
-def test_rccl_has_more_words_and_other_names(read_text: ReadText) -> None:
+def test_rccl_has_more_words_and_other_names(read_text: Read) -> None:
     """As of RCCL 2.22 and later, and of 2.4 with a time of its own."""
     more = a_call("AllReduce", 1, 7, more="acc (nil) ").replace("0x7", "0x7 task 0 globalrank 3")
     (row,) = rows(read_text(more))
@@ -222,7 +205,7 @@ def test_rccl_has_more_words_and_other_names(read_text: ReadText) -> None:
     assert (row["bytes"], row["library"]) == (8, "nccl")
 
 
-def test_numbers_of_calls_within_a_communicator(read_text: ReadText) -> None:
+def test_numbers_of_calls_within_a_communicator(read_text: Read) -> None:
     """Collectives are numbered together, the transfers of a pair one way by themselves."""
     one = Process(1)
     one.init("a", 1, 4)
@@ -239,7 +222,7 @@ def test_numbers_of_calls_within_a_communicator(read_text: ReadText) -> None:
     assert "node-7" not in str((found.facts, found.notes, found.communicators))
 
 
-def test_torn_and_cut_lines_are_counted(read_text: ReadText) -> None:
+def test_torn_and_cut_lines_are_counted(read_text: Read) -> None:
     """A line in the middle of another one is whole; what is left of that one is not counted as a call."""
     first, second = a_call("AllReduce", 10, 7).rstrip(), a_call("AllGather", 3, 7).rstrip()
     for cut in (20, first.index("count") + 7, first.index("comm") + 6, first.index("[nranks") + 8):
@@ -253,7 +236,7 @@ def test_torn_and_cut_lines_are_counted(read_text: ReadText) -> None:
     assert found.notes == ["1 calls are not counted: their lines are torn or cut"]
 
 
-def test_impossible_sizes_are_no_calls_and_a_log_may_have_none(read_text: ReadText) -> None:
+def test_impossible_sizes_are_no_calls_and_a_log_may_have_none(read_text: Read) -> None:
     found = read_text(a_call("AllReduce", 10**18, 8) + a_call("AllReduce", 1, 7))
     assert (len(rows(found)), found.left_out) == (1, {"calls on torn lines": 1})
     # A peer outside of its communicator is none.
@@ -265,7 +248,7 @@ def test_impossible_sizes_are_no_calls_and_a_log_may_have_none(read_text: ReadTe
     assert (found.timings, found.communicators) == (None, [])
 
 
-def test_hostile_lines_take_no_time(read_text: ReadText) -> None:
+def test_hostile_lines_take_no_time(read_text: Read) -> None:
     """Names and numbers without end, ranks beyond any job, and calls that all differ."""
     one = Process(0)
     for number in range(70_000):

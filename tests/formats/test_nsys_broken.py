@@ -174,15 +174,12 @@ def test_texts_that_are_none(path):
 def test_strange_values_never_end_in_a_traceback(path, column, strange):
     gpus = [{"id": strange, "pwGpuId": strange, "cuDevice": strange, "name": strange}]
     metrics = [{"timestamp": 1, "typeId": strange, "metricId": strange, "value": strange}]
-    tables = {
-        "TARGET_INFO_GPU": gpus,
-        "GPU_METRICS": metrics,
-        "TARGET_INFO_GPU_METRICS": [{"metricId": strange, "metricName": strange}],
-        "DIAGNOSTIC_EVENT": [{"severity": 2, "text": strange}],
-        "MPI_RANKS": [{"globalTid": strange, "rank": strange}],
-        "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": strange}],
-        "META_DATA_CAPTURE": [{"name": "A:ENVIRONMENT_VARIABLE", "value": strange}],
-    }
+    tables = {"TARGET_INFO_GPU": gpus, "GPU_METRICS": metrics}
+    tables |= {"TARGET_INFO_GPU_METRICS": [{"metricId": strange, "metricName": strange}]}
+    tables |= {"DIAGNOSTIC_EVENT": [{"severity": 2, "text": strange}]}
+    tables |= {"MPI_RANKS": [{"globalTid": strange, "rank": strange}]}
+    tables |= {"META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": strange}]}
+    tables |= {"META_DATA_CAPTURE": [{"name": "A:ENVIRONMENT_VARIABLE", "value": strange}]}
     write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2, **{column: strange})]}, **tables)
     with suppress(InputError):
         read(path)
@@ -192,11 +189,8 @@ def test_strange_values_never_end_in_a_traceback(path, column, strange):
     ("head", "sure"),
     [
         *((b"SQLite format 3\0" + bytes(100) + b"CREATE TABLE StringIds", 0.9), (b"", 0.0)),
-        *(
-            (b"SQLite format 3\0" + bytes(100), 0.2),
-            (b"SQLite format 2\0", 0.0),
-            (b'{"traceEvents": []}', 0.0),
-        ),
+        *((b"SQLite format 3\0" + bytes(100), 0.2), (b"SQLite format 2\0", 0.0)),
+        (b'{"traceEvents": []}', 0.0),
     ],
 )
 def test_recognised_by_its_beginning(head, sure):

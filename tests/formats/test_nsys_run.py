@@ -47,12 +47,8 @@ KNOWN |= {"NVTX_PAYLOAD_SCHEMA_ENTRIES": SCHEMAS}
 @pytest.fixture
 def run(tmp_path):
     """Metrics over the whole trace of an export of these tables."""
-
-    def run(**tables):
-        path = write(tmp_path / "trace.sqlite", **KNOWN, **tables)
-        return cclbench.run(path, store=tmp_path / "store", window="trace")
-
-    return run
+    path, options = tmp_path / "trace.sqlite", {"store": tmp_path / "store", "window": "trace"}
+    return lambda **tables: cclbench.run(write(path, **KNOWN, **tables), **options)
 
 
 def nccl(pid, start, end, name, *fields, comm=0xABC):

@@ -67,9 +67,7 @@ def test_dmon_in_the_units_it_states(written: Any) -> None:
     second |= {"sm_clock": 1.867e9, "pcie_rx_rate": 100e6, "pcie_tx_rate": 60e6}
     assert (found, len(rows)) == ({0: first, 1: second}, 13)
     units = {"power": "W"} | dict.fromkeys(("gpu_utilization", "memory_utilization"), "1")
-    units |= dict.fromkeys(("memory_clock", "sm_clock"), "Hz") | {
-        f"pcie_{way}_rate": "B/s" for way in ("rx", "tx")
-    }
+    units |= {f"pcie_{way}_rate": "B/s" for way in ("rx", "tx")} | {"memory_clock": "Hz", "sm_clock": "Hz"}
     assert {row[2]: row[4] for row in rows} == units
     assert {row[5:] for row in rows} == {(None, None)}
     assert left_out == {"values that are not read": 4, "values that are not available": 1}
@@ -98,14 +96,10 @@ def test_limits_of_clocks_by_cause(written: Any) -> None:
     by_counter: dict[str, list[float]] = {}
     for row in rows:
         by_counter.setdefault(row[2], []).append(row[3])
-    assert by_counter == {
-        "gpu_utilization": [0.9, 0.95, 0.0],
-        "sm_clock": [1.41e9, 1.2e9, 2.1e8],
-        "memory_used": [float(1 << 30), float(2 << 30), float(2 << 30)],
-        "power_limited": [1, 0],
-        "thermally_limited": [0, 1],
-        "hardware_limited": [0, 1],
-    }
+    known: dict[str, Any] = {"gpu_utilization": [0.9, 0.95, 0.0], "sm_clock": [1.41e9, 1.2e9, 2.1e8]}
+    known |= {"memory_used": [float(1 << 30), float(2 << 30), float(2 << 30)], "power_limited": [1, 0]}
+    known |= {"thermally_limited": [0, 1], "hardware_limited": [0, 1]}
+    assert by_counter == known
     assert left_out["values that are not available"] == 1
 
 

@@ -34,10 +34,8 @@ TOLD_IN_ORDER = [
             (head, "kineto")
             for head in (
                 *(b'{"schemaVersion": 1, "traceEvents": [', b' {\n "deviceProperties": [], "x": 1'),
-                *(
-                    b'{"traceEvents": [{"ph": "X", "cat": "cpu_op"',
-                    b'[{"ph": "X", "cat": "Operator", "name": "a"}',
-                ),
+                b'{"traceEvents": [{"ph": "X", "cat": "cpu_op"',
+                b'[{"ph": "X", "cat": "Operator", "name": "a"}',
                 *(b'[{"ph": "X", "cat" : "kernel"', b'{"traceEvents": [{"ph": "X", "cat": "python_function"'),
                 b'{"traceEvents": [{"ph": "X", "cat": "mtia_ccp_events"',
             )
@@ -222,19 +220,15 @@ def test_precedence_and_confidence():
     assert {READERS.get(name).sniff(b"any other text\n") for name in (*HEADS, "nccl_log")} == {0.0}
 
 
-HEADS = {
-    "dcgm": b"#Entity   SMACT\n",
-    "execution_trace": b'{"schema": "1.0.1", "pid": 7, "nodes": [',
-    "fabric_counters": b"/sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data:7\n",
-    "flight_recorder": b'{"version": "2.10", "pg_config": {}, "pg_status": {}',
-    "memory_snapshot": b"\x80\x04 segments device_traces",
-    "nccl_inspector": b'{"header": {"n_ranks": 8}, "coll_perf": {',
-    "nccl_tests": b"# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n",
-    "nsys": b"SQLite format 3\0 CUPTI_ACTIVITY_KIND_KERNEL",
-    "nvidia_smi": b"# gpu    pwr\n",
-    "serving": b'{"tokenizer_id": "x", "num_prompts": 3',
-    "step_times": b'{"schema":"cclbench.step-times.v1"',
-}
+HEADS = {"dcgm": b"#Entity   SMACT\n", "execution_trace": b'{"schema": "1.0.1", "pid": 7, "nodes": ['}
+HEADS |= {"fabric_counters": b"/sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data:7\n"}
+HEADS |= {"flight_recorder": b'{"version": "2.10", "pg_config": {}, "pg_status": {}'}
+HEADS |= {"memory_snapshot": b"\x80\x04 segments device_traces"}
+HEADS |= {"nccl_inspector": b'{"header": {"n_ranks": 8}, "coll_perf": {'}
+HEADS |= {"nccl_tests": b"# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n"}
+HEADS |= {"nsys": b"SQLite format 3\0 CUPTI_ACTIVITY_KIND_KERNEL", "nvidia_smi": b"# gpu    pwr\n"}
+HEADS |= {"serving": b'{"tokenizer_id": "x", "num_prompts": 3'}
+HEADS |= {"step_times": b'{"schema":"cclbench.step-times.v1"'}
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -240,12 +240,8 @@ def write_csv(folder: Path, job: list[Row]) -> Path:
     return folder / f"{PID}_kernel_trace.csv"
 
 
-WRITERS: dict[str, Callable[[Path, list[Row]], Path]] = {
-    "rocprofv3": write_json,
-    "rocprof_csv": write_csv,
-    "rocpd 2": write_rpd,
-    "rocpd 3": write_rocpd,
-}
+WRITERS: dict[str, Callable[[Path, list[Row]], Path]] = {"rocprofv3": write_json, "rocprof_csv": write_csv}
+WRITERS |= {"rocpd 2": write_rpd, "rocpd 3": write_rocpd}
 
 
 def read(path: Path, name: str) -> tuple[Trace, list[Rows]]:

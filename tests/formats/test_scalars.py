@@ -40,13 +40,11 @@ STEPS = [(START + 2 * n, n, "lm loss", 10 - n / 8) for n in range(1, 4)]
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Read:
+def read(written: Callable[..., Path]) -> Read:
     """Reads bytes as the format that they are recognised as."""
 
     def read(content: bytes) -> Evidence:
-        path = tmp_path / "file"
-        path.write_bytes(content)
-        reader = recognise_format(path, content[: 1 << 16])
+        reader = recognise_format(path := written(content, "file"), content[: 1 << 16])
         assert reader.reads == "evidence"
         return reader.read(path)
 

@@ -88,11 +88,8 @@ class TestStatedPayloads:
         told.add_payload(OTHER, track=7, start_ns=10, end_ns=30, seq=0)
         told.add_payload(ONE, row=5, seq=9)
         assert entries(told) == [
-            *(
-                ("all_reduce", 4, -1, 0, 0, -1),
-                ("all_gather", -1, 7, 10, 30, 0),
-                ("all_reduce", 5, -1, 0, 0, 9),
-            )
+            *(("all_reduce", 4, -1, 0, 0, -1), ("all_gather", -1, 7, 10, 30, 0)),
+            ("all_reduce", 5, -1, 0, 0, 9),
         ]
         assert (len(told), list(told.payloads)) == (3, [ONE, OTHER])
 

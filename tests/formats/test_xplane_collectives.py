@@ -207,12 +207,8 @@ def test_what_is_no_collective_has_no_payload():
         one = Instruction(opcode, None, "f32", 1, 1, participants)
         assert collectives.program_payload(one, 7, member) is None
     assert payload_of("%x = f32[4] add(f32[4] %a)", 1) is None
-    for category, known in (
-        ("all-reduce-scatter fusion", True),
-        ("ragged-all-to-all", True),
-        ("loop fusion", False),
-    ):
-        assert collectives.names_collective(category) is known
+    for category in ("all-reduce-scatter fusion", "ragged-all-to-all", "loop fusion"):
+        assert collectives.names_collective(category) is ("loop" not in category)
 
 
 def test_groups_are_named_by_their_devices_and_the_place_within():
@@ -264,10 +260,8 @@ def a_tpu(device: int, first: int = 0) -> Plane:
 
 
 ONE_FILE = {"host": space(*map(a_tpu, range(4)), programs([[0], [1], [2], [3]]), environment())}
-TWO_HOSTS = {
-    "host0": space(a_tpu(0), a_tpu(1), programs([[0], [1], [2], [3]]), environment()),
-    "host1": space(a_tpu(0, 2), a_tpu(1, 2), programs([[0], [1], [2], [3]]), environment()),
-}
+TWO_HOSTS = {"host0": space(a_tpu(0), a_tpu(1), programs([[0], [1], [2], [3]]), environment())}
+TWO_HOSTS |= {"host1": space(a_tpu(0, 2), a_tpu(1, 2), programs([[0], [1], [2], [3]]), environment())}
 
 
 @pytest.mark.parametrize("files", [ONE_FILE, TWO_HOSTS], ids=["one host", "two hosts"])

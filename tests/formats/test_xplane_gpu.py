@@ -274,11 +274,9 @@ def test_marks_of_a_gpu_s_steps_and_modules(tmp_path):
     trace, _ = on_gpu(tmp_path, plane)
     steps = [(s.name, s.start_ns - BEGIN_NS, s.end_ns - BEGIN_NS, s.number) for s in trace.device_steps]
     assert steps == [("4", 0, 10, 4), ("jit_f", 1, 9, None)]
-    assert trace.dropped == {
-        "mark of a step or of a module's run": 3,
-        "row derived from others": 1,
-        "row of a line of unknown meaning": 2,
-    }
+    known = {"mark of a step or of a module's run": 3, "row derived from others": 1}
+    known |= {"row of a line of unknown meaning": 2}
+    assert trace.dropped == known
 
 
 def driven(*lines, own=(1,), other=()):
@@ -303,21 +301,15 @@ def test_kinds_of_host_rows_by_name_thread_and_link(tmp_path):
     names = "cuLaunchKernel", "hipMemcpyAsync", "cuMemset", "a memset"
     launches = [(name, told) for name in names]
     others = [("cuEventRecord", told), ("hipDeviceSynchronize", told), ("train", {"step_num": 3})]
-    others += [
-        (n, {}) for n in ("cuLaunchKernel", "cuStreamSynchronize", "x cuStreamSynchronize", "$f.py:1 g")
-    ]
+    others += [(n, {}) for n in ("cuLaunchKernel", "cuStreamSynchronize", "x cuStreamSynchronize", "$f.py:1")]
     marks = "theirs", "$h", "end: x", "ThreadpoolListener::Record"
     lines = ("python3", [*launches, *others, ("warm", {"step_num": 4})]), ("main/7", [("mine", {})])
     path = write(tmp_path, driven(*lines, ("pool/1", [(name, {}) for name in marks])))
     trace, rows = read(path, "/device:GPU:0")
     marked = ["cuEventRecord", "cuLaunchKernel", "mine", "step 4", "train step 3", "x cuStreamSynchronize"]
-    assert {kind: sorted(found) for kind, found in of_host(rows).items()} == {
-        "launch": sorted(names),
-        "sync": ["cuStreamSynchronize", "hipDeviceSynchronize"],
-        "python": ["$f.py:1 g", "$h"],
-        "annotation": marked,
-        "other": ["theirs"],
-    }
+    known = {"launch": sorted(names), "sync": ["cuStreamSynchronize", "hipDeviceSynchronize"]}
+    known |= {"python": ["$f.py:1", "$h"], "annotation": marked, "other": ["theirs"]}
+    assert {kind: sorted(found) for kind, found in of_host(rows).items()} == known
     assert trace.dropped == {"mark of the thread pool": 2}
     assert rows["host launch"].correlation.to_pylist() == [1] * 4
     assert rows["host other"].correlation.to_pylist() == [None]

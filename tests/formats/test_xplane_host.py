@@ -76,11 +76,9 @@ def test_an_op_without_its_end_is_counted_and_one_that_never_has_one_is_kept(tmp
         write(tmp_path, ran(early, lost, Op.ran("add", 20, 5), Op.ran("sub", 30, 5, run="?"))), "cpu:0"
     )
     assert member.rows("kernel") == [("add", 20, 5)]
-    assert member.trace.dropped == {
-        "op whose end is not in the capture": 1,
-        "end of an op that began before the capture": 1,
-        "op without a device or run": 1,
-    }
+    known: dict[str, Any] = {"op whose end is not in the capture": 1}
+    known |= {"end of an op that began before the capture": 1, "op without a device or run": 1}
+    assert member.trace.dropped == known
 
 
 def test_times_and_order_of_ops(tmp_path: Path) -> None:
@@ -124,7 +122,7 @@ def test_a_collective_is_told_its_group_its_number_and_its_bytes(tmp_path: Path)
         member = Member(path, f"cpu:{device}")
         told = [(p.collective, p.in_bytes, p.out_bytes, row, s) for p, row, s in member.told]
         assert told == [
-            *(("all_reduce", 24, 24, 0, 0), ("all_reduce", 24, 24, 1, 1), ("all_gather", 24, 48, 2, 2))
+            *(("all_reduce", 24, 24, 0, 0), ("all_reduce", 24, 24, 1, 1), ("all_gather", 24, 48, 2, 2)),
         ]
         stated = {(p.group_name, p.ranks, p.library, p.dtype) for p, _, _ in member.told}
         assert stated == {("devices 0-1", None, "xla", "f32")}

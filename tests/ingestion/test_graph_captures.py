@@ -24,10 +24,8 @@ NAMES, STEP = ["gemm", "norm", "gemm"], "execute_0_context_0(0)_generation_3(3)"
 
 def capture(names: list[str], width: int = 4) -> list[Event]:
     """A graph with a product and a norm captured on thread 5: launches that run nothing."""
-    rows = [
-        event("cuda_runtime", "hipStreamBeginCapture", 10, 1, 5),
-        event("cuda_runtime", "hipLaunchKernel", 2, 1, 5),
-    ]
+    called = {"hipStreamBeginCapture": 10, "hipLaunchKernel": 2}
+    rows = [event("cuda_runtime", name, at, 1, 5) for name, at in called.items()]
     rows += [event("python_function", "nn.Module: Net_0", 11, 10 * len(names) + 30, 5)]
     shapes = {"Input Dims": [[width, 3], [3, 5]], "Input type": ["float", "float"]}
     for n, name in enumerate(names):

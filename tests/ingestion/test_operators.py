@@ -235,11 +235,7 @@ def ran(op: str, name: str, at: int, length: int, number: int, scope: int) -> tu
 def test_kernels_of_an_execution_are_one_call_with_the_union_of_their_times(tmp_path: Path) -> None:
     """b runs as two kernels that overlap by 5 ns in two streams, and again; a as one."""
     first = [
-        *(
-            ran("a", "k1", 0, 10, 1, 1),
-            ran("b", "k2", 20, 10, 2, 2),
-            ran("a", "k1", 50, 10, 4, 3),
-        ),
+        *(ran("a", "k1", 0, 10, 1, 1), ran("b", "k2", 20, 10, 2, 2), ran("a", "k1", 50, 10, 4, 3)),
         *(ran("b", "k2", 70, 10, 5, 4), ran("b", "k3", 85, 5, 6, 4)),
     ]
     second = [ran("b", "k3", 25, 15, 3, 2)]

@@ -28,11 +28,8 @@ def gradient(number: int, begin: int, size: Any, name: str = "torch::autograd::A
 
 def optimizer(number: int, begin: int, *grids: int, name: str = KERNEL, **args: Any) -> list[Event]:
     """A call that launches a kernel of each number of blocks; its lists of tensors have no sizes."""
-    arguments = {
-        "Input Dims": [[]] * 15,
-        "Input type": ["TensorList"] * 6 + ["Scalar"] * 7 + ["", ""],
-        "Concrete Inputs": VALUES,
-    }
+    arguments: dict[str, Any] = {"Input Dims": [[]] * 15}
+    arguments |= {"Input type": ["TensorList"] * 6 + ["Scalar"] * 7 + ["", ""], "Concrete Inputs": VALUES}
     call = {"ph": "X", "cat": "cpu_op", "name": "aten::_fused_adamw_", "pid": 1, "tid": 1, "ts": begin}
     events = [{**call, "dur": 20, "args": {"External id": number, **arguments, **args}}]
     for index, grid in enumerate(grids):
@@ -41,7 +38,7 @@ def optimizer(number: int, begin: int, *grids: int, name: str = KERNEL, **args: 
         device = {"device": 0, "stream": 7} | ({"grid": [grid, 1, 1]} if grid else {})
         run = {"cat": "kernel", "name": name, "tid": 7, "ts": begin + 50 + 10 * index, "dur": 10}
         events += [
-            {"ph": "X", "pid": 1, **launch, "args": link},
+            {**launch, "ph": "X", "pid": 1, "args": link},
             {"ph": "X", "pid": 1, **run, "args": link | device},
         ]
     return events

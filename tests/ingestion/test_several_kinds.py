@@ -121,12 +121,8 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., cclbench.Run]:
     """Runs the folder `job`."""
-
-    def run(**options: Any) -> cclbench.Run:
-        return cclbench.run(tmp_path / "job", store=tmp_path / "store", **options)
-
     (tmp_path / "job").mkdir()
-    return run
+    return lambda **options: cclbench.run(tmp_path / "job", store=tmp_path / "store", **options)
 
 
 def kernel(name: str, at: int, length: int, **other: Any) -> Row:
@@ -143,10 +139,8 @@ def value(run: cclbench.Run, metric: str, **keys: Any) -> Any:
     return row["reason"] if row["value"] is None else row["value"]
 
 
-PAIR = {
-    "b": {"local": 1, "kernels": [kernel("gemm", 0, 30), kernel("all-reduce", 40, 60, comm=[0, 1])]},
-    "a": {"local": 0, "kernels": [kernel("gemm", 0, 80), kernel("all-reduce", 80, 20, comm=[0, 1])]},
-}
+PAIR = {"b": {"local": 1, "kernels": [kernel("gemm", 0, 30), kernel("all-reduce", 40, 60, comm=[0, 1])]}}
+PAIR |= {"a": {"local": 0, "kernels": [kernel("gemm", 0, 80), kernel("all-reduce", 80, 20, comm=[0, 1])]}}
 
 
 def test_members_of_a_file_are_ranks_that_match(tmp_path, run):

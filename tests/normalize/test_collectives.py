@@ -135,7 +135,7 @@ UNTOLD = "no annotation tells its process group"
 
 def annotated(kind, ranks, **more):
     return Payload(
-        source="annotation", collective=kind, ranks=ranks, group_size=len(ranks), **{"rows": 1, **more}
+        source="annotation", collective=kind, ranks=ranks, group_size=len(ranks), **{"rows": 1} | more
     )
 
 

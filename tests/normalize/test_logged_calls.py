@@ -15,9 +15,7 @@ from cclbench.ground.evidence_schema import TIMINGS
 from cclbench.normalize.collectives import CommunicationCalls
 from cclbench.normalize.logged_calls import ListedCalls, lacks_group_or_payload, place_calls
 
-NAMES = [
-    CollectiveName(kind, "nccl") for kind in ("all_reduce", "all_gather", "reduce_scatter", "send_recv", None)
-]
+NAMES = [CollectiveName(k, "nccl") for k in ("all_reduce", "all_gather", "reduce_scatter", "send_recv", None)]
 REDUCE, GATHER, SCATTER, TRANSFER, UNKNOWN = range(5)
 GROUPS = {"0-1": (0, 1), "0-3": (0, 1, 2, 3)}
 Log = Sequence[tuple[str, str, int] | tuple[str, str, int, int, int]]
@@ -67,7 +65,7 @@ STEP: Log = [("all_gather", "0-1", 80), ("all_reduce", "0-3", 40), ("reduce_scat
 def test_kernels_have_what_all_steps_of_the_log_say() -> None:
     found, note = placed(calls(GATHER, REDUCE, UNKNOWN), [("broadcast", "0-3", 8), *STEP, *STEP])
     assert found == [
-        *(((0, 1), 40, 80, None, None), ((0, 1, 2, 3), 40, 40, None, None), ((0, 1), 160, 80, None, None))
+        *(((0, 1), 40, 80, None, None), ((0, 1, 2, 3), 40, 40, None, None), ((0, 1), 160, 80, None, None)),
     ]
     assert note == ("nccl_log completes 3 of 3 collectives of which the trace does not tell group or payload")
     # What steps say differently is left.

@@ -136,11 +136,8 @@ def test_ranges_of_both_are_in_order_and_known_by_their_place() -> None:
     assert (len(none.track), len(none.start_ns), len(none.end_ns), len(nowhere)) == (0, 0, 0, 0)
     # Some of the ranges stay in order.
     some = ordered(CALLS)[0].select_ranges(np.array([True, False, True, False, True]))
-    assert (some.track.tolist(), some.start_ns.tolist(), some.end_ns.tolist()) == (
-        [1, 1, 2],
-        [0, 20, 30],
-        [100, 90, 31],
-    )
+    found = (some.track.tolist(), some.start_ns.tolist(), some.end_ns.tolist())
+    assert found == ([1, 1, 2], [0, 20, 30], [100, 90, 31])
 
 
 @pytest.mark.parametrize(
@@ -167,9 +164,7 @@ def test_rows_around_operators_have_no_namespace_or_autograds() -> None:
         *("autograd::engine::evaluate_function: MmBackward0", "torch::autograd::AccumulateGrad"),
         "MmBackward0",
     ]
-    assert [is_wrapper(name) for name in (*around, "aten::mm", "c10d::allreduce_")] == [True] * 3 + [
-        False
-    ] * 2
+    assert [is_wrapper(name) for name in (*around, "aten::mm", "c10d::x")] == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -147,10 +147,8 @@ def test_contradiction_names_both(one, both):
 
 def test_groups_follow_from_communicators_that_are_whole():
     """Of four: one whole, one whose second member has no trace, one told twice, one of two sizes."""
-    told = {
-        4: [Communicator("a", 1, 2), *(Communicator(name, 0, 2) for name in "bcd")],
-        6: [Communicator("a", 0, 2), Communicator("c", 0, 2), Communicator("d", 1, 3)],
-    }
+    told = {4: [Communicator("a", 1, 2), *(Communicator(name, 0, 2) for name in "bcd")]}
+    told |= {6: [Communicator("a", 0, 2), Communicator("c", 0, 2), Communicator("d", 1, 3)]}
     assert groups_of(told) == (ProcessGroup(name="a", ranks=(4, 6)),)
 
 

@@ -362,9 +362,7 @@ ROW = st.tuples(st.integers(-1, STEPS - 1), st.integers(-5, 45), st.integers(0, 
 def device_rows(rows):
     """Rows of step, start, duration and whether it is a kernel."""
     step, start, duration = (np.array([row[i] for row in rows], np.int64) for i in range(3))
-    return DeviceRows(
-        step.astype(np.int32), start, start + duration, np.array([r[3] for r in rows], np.bool_)
-    )
+    return DeviceRows(step.astype(np.int32), start, start + duration, np.array([r[3] for r in rows], bool))
 
 
 def instants(rows):

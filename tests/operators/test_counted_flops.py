@@ -129,10 +129,8 @@ EXPLAINED = {
 }
 """Operator and figure: what the other tool has otherwise."""
 
-WITHOUT = {
-    "pseudo_op::moe_triton_unfused_up": "it makes this operator up, with the model's sizes",
-    "pseudo_op::moe_triton_unfused_down": "it makes this operator up, with the model's sizes",
-}
+WITHOUT = {"pseudo_op::moe_triton_unfused_up": "it makes this operator up, with the model's sizes"}
+WITHOUT |= {"pseudo_op::moe_triton_unfused_down": "it makes this operator up, with the model's sizes"}
 """Operators for which it has figures and we have none, because no argument of theirs has what is needed."""
 
 MATRIX = ("GEMM", "CONV_fwd", "CONV_bwd", "SDPA_fwd")

@@ -118,9 +118,7 @@ SIZES = st.one_of(st.integers(0, 9), st.sampled_from([64, 1 << 40]))
 @st.composite
 def tensors(draw: st.DrawFn) -> Tensor:
     shape = tuple(draw(st.lists(SIZES, max_size=5)))
-    strides = draw(
-        st.none() | st.lists(st.integers(0, 9), min_size=len(shape), max_size=len(shape)).map(tuple)
-    )
+    strides = draw(st.none() | st.lists(st.integers(0, 9), min_size=(n := len(shape)), max_size=n).map(tuple))
     return Tensor(shape, draw(st.sampled_from(TYPES)), strides)
 
 
@@ -151,9 +149,7 @@ def names_in(pattern: str) -> list[str]:
     return [an_operator(pattern)]
 
 
-OPERATORS = {
-    model: [name for one in MODELS.get(model).patterns for name in names_in(one)] for model in MODELS
-}
+OPERATORS = {model: [name for p in MODELS.get(model).patterns for name in names_in(p)] for model in MODELS}
 """Names of operators by model."""
 
 
@@ -185,15 +181,10 @@ def test_any_texts_are_a_call(texts: tuple[str | None, ...]) -> None:
 def test_no_operator_has_two_models() -> None:
     """Of several the first by name would be taken, which nobody would see."""
     recorded = json.loads(Path(__file__).with_name("counted_flops.json").read_text())["models"]
-    known = {
-        *chain(*OPERATORS.values()),
-        *(call[0] for model in recorded.values() for call in model["calls"]),
-    }
+    known = {*chain(*OPERATORS.values()), *(call[0] for one in recorded.values() for call in one["calls"])}
     models = {model: [re.compile(one) for one in MODELS.get(model).patterns] for model in MODELS}
     for name in known:
-        fitting = [
-            model for model, patterns in models.items() if any(one.fullmatch(name) for one in patterns)
-        ]
+        fitting = [model for model, patterns in models.items() if any(p.fullmatch(name) for p in patterns)]
         assert len(fitting) <= 1, (name, fitting)
 
 

@@ -125,11 +125,9 @@ def test_only_what_a_dead_process_of_this_machine_left_is_swept(store: Store) ->
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     here = scratch._machine_tag()
-    names = {
-        "dead": f".unfinished-{ended.pid}-{here}-0a",
-        "alive": f".unfinished-{os.getpid()}-{here}-0a",
-        "elsewhere": f".unfinished-{ended.pid}-another-{here}-0a",
-    }
+    names: dict[str, Any] = {"dead": f".unfinished-{ended.pid}-{here}-0a"}
+    names |= {"alive": f".unfinished-{os.getpid()}-{here}-0a"}
+    names |= {"elsewhere": f".unfinished-{ended.pid}-another-{here}-0a"}
     for name in names.values():
         (store.folder / name / "events").mkdir(parents=True)
     with store.new_run_folder("job-1") as folder:

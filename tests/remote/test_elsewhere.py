@@ -181,9 +181,7 @@ def test_a_changing_page_is_refused_and_web_servers_keep_none(web: Web, job: Pat
 def test_what_else_fsspec_has_gives_the_same_runs(kind: str, job: Path, tmp_path: Path) -> None:
     root = f"file://{tmp_path}/there" if kind == "file" else f"memory://{tmp_path.name}"
     store = RemoteStore(location_of(f"{root}/traces/job"))  # type: ignore[arg-type]
-    store._objects.upload_all(
-        [(path, path.relative_to(job).as_posix()) for path in job.rglob("*") if path.is_file()]
-    )
+    store._objects.upload_all([(p, p.relative_to(job).as_posix()) for p in job.rglob("*") if p.is_file()])
     here = cclbench.run(job, store=tmp_path / "runs")
     there = cclbench.run(f"{root}/traces/job", store=f"{root}/runs")
     assert (there.id, there.rows) == (here.id, here.rows)

@@ -19,9 +19,7 @@ from cclbench.reproduction.arguments import (
 def texts(
     shapes: list[Any], dtypes: list[Any], strides: list[Any] | None = None, values: list[str] | None = None
 ) -> RecordedTexts:
-    return RecordedTexts(
-        *(None if one is None else json.dumps(one) for one in (shapes, dtypes, strides, values))
-    )
+    return RecordedTexts(*(None if x is None else json.dumps(x) for x in (shapes, dtypes, strides, values)))
 
 
 def test_tensors_numbers_lists_and_absent_arguments() -> None:

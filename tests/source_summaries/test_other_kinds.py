@@ -74,13 +74,8 @@ def test_a_benchmark_of_a_server(call: Call, tmp_path: Path) -> None:
 
 def test_listed_requests_count_before_stated_ones(call: Call, tmp_path: Path) -> None:
     """Of three listed requests one failed, whatever the client was asked for."""
-    lists = {
-        "input_lens": [10, 20, 5],
-        "output_lens": [3, 3, 0],
-        "ttfts": [0.1, 0.3, 0.0],
-        "itls": [[0.01, 0.03], [0.02, 0.02], []],
-        "errors": ["", "", "refused"],
-    }
+    lists: dict[str, Any] = {"input_lens": [10, 20, 5], "output_lens": [3, 3, 0], "ttfts": [0.1, 0.3, 0.0]}
+    lists |= {"itls": [[0.01, 0.03], [0.02, 0.02], []], "errors": ["", "", "refused"]}
     found = only_summary(call, result(tmp_path / "a.json", completed=2, **lists))
     (row,) = found["tables"][0]["rows"]
     assert (row["answered"], row["not answered"]) == (2, 1)
