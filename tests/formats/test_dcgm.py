@@ -93,10 +93,8 @@ def test_a_rate_times_the_time_since_the_last_sample_is_bytes(written: Any) -> N
         *((0, "nvlink_tx_bytes", 12_000.0, "B", first, second), (0, "power", 400.0, "W", first, second)),
         (0, "energy", 600.5, "J", first, second),
     ]
-    assert left_out == {
-        "values that are not read": 3,
-        "counts sampled once: their difference needs a second sample": 1,
-    }
+    once = "counts sampled once: their difference needs a second sample"
+    assert left_out == {"values that are not read": 3, once: 1}
 
 
 def test_heads_repeat_and_entities_are_whole_gpus(written: Any) -> None:
@@ -160,6 +158,7 @@ def test_the_exporters_own_configuration_is_no_evidence() -> None:
 
 
 POWER = "time,DCGM_FI_DEV_POWER_USAGE\n{},5\n"
+NO_TIME = "line 2: no time where one belongs; write ISO 8601, or seconds"
 BROKEN = {
     "empty": ("", "there is no counter in it"),
     "no head": ("GPU 0     0.5\n", "line 1: not a metric"),
@@ -169,36 +168,21 @@ BROKEN = {
     "negative": (DMON.replace("5000000", "-5"), "line 4: a counter below 0"),
     "absurd": (DMON.replace("5000000", "1e30"), "line 4: a counter below 0 or beyond 2⁶³"),
     "a GPU of no index": (PROMETHEUS.replace('gpu="3"', 'gpu="99999"'), "no index of a GPU"),
-    "two hosts": (
-        PROMETHEUS + f'{NVLTX}{{gpu="3",UUID="GPU-a"}} 1\n{NVLTX}{{gpu="3",UUID="GPU-b"}} 1\n',
-        "GPU 3 is another one than before",
-    ),
+    "two hosts": (PROMETHEUS.replace('gpu="0",UUID="GPU-6', 'gpu="3",UUID="GPU-7'), "GPU 3 is another one"),
     "metric cut": (PROMETHEUS + f'{NVLTX}{{gpu="0\n', "line 12: not a metric"),
     "beyond all time": (STAMPED.replace("1700000001", "9999999999"), "line 5: a time before 1970 or beyond"),
     "CSV of other length": (CSV + "1700000003,1\n", "line 5: 2 values under a header of 5"),
     "CSV of no time": (CSV.replace("1700000001", "noon"), "line 3: no time where one belongs"),
     "before the epoch": (CSV.replace("2023-11-14", "1923-11-14"), "line 2: a time before 1970"),
-    **{
-        f"before 1970 or of more than 63 bits: {time}": (POWER.format(time), f"line 2: a {says}")
-        for time, says in {
-            "9223372036.854775808": "time before 1970 or beyond 2262",
-            "9223372036854775808": "counter below 0 or beyond 2⁶³",
-            "1969-12-31T23:59:59Z": "time before 1970 or beyond 2262",
-        }.items()
-    },
-    **{
-        f"no time: {time}": (
-            POWER.format(time),
-            "line 2: no time where one belongs; write ISO 8601, or seconds",
-        )
-        for time in ("170000000", "17000000011", "noon", "")
-    },
+    "beyond 63 bits": (POWER.format("9223372036.854775808"), "line 2: a time before 1970 or beyond 2262"),
+    "more than 63 bits": (POWER.format("9223372036854775808"), "line 2: a counter below 0 or beyond 2⁶³"),
+    "just before 1970": (POWER.format("1969-12-31T23:59:59Z"), "line 2: a time before 1970 or beyond 2262"),
+    **{f"no time: {t}": (POWER.format(t), NO_TIME) for t in ("170000000", "17000000011", "noon", "")},
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_broken_files_say_where(written: Any, case: str) -> None:
-    text, says = BROKEN[case]
+@pytest.mark.parametrize(("text", "says"), BROKEN.values(), ids=BROKEN)
+def test_broken_files_say_where(written: Any, text: str, says: str) -> None:
     refused(read, written(text), says)
 
 

@@ -21,6 +21,7 @@ from cclbench.ground.errors import InputError
 from cclbench.ingestion.source import find_source
 
 FILE = Path("trace.json")
+CATEGORIES = (b"cpu_op", b"python_function", b"mtia_ccp_events")
 TOLD_IN_ORDER = [
     *("kineto", "nsys", "xplane", "xla_json", "timeline", "dcgm", "nvidia_smi", "fabric_counters"),
     *("execution_trace", "serving"),
@@ -30,16 +31,11 @@ TOLD_IN_ORDER = [
 @pytest.mark.parametrize(
     ("head", "name"),
     [
-        *(
-            (head, "kineto")
-            for head in (
-                *(b'{"schemaVersion": 1, "traceEvents": [', b' {\n "deviceProperties": [], "x": 1'),
-                b'{"traceEvents": [{"ph": "X", "cat": "cpu_op"',
-                b'[{"ph": "X", "cat": "Operator", "name": "a"}',
-                *(b'[{"ph": "X", "cat" : "kernel"', b'{"traceEvents": [{"ph": "X", "cat": "python_function"'),
-                b'{"traceEvents": [{"ph": "X", "cat": "mtia_ccp_events"',
-            )
-        ),
+        (b'{"schemaVersion": 1, "traceEvents": [', "kineto"),
+        (b' {\n "deviceProperties": [], "x": 1', "kineto"),
+        (b'[{"ph": "X", "cat": "Operator", "name": "a"}', "kineto"),
+        (b'[{"ph": "X", "cat" : "kernel"', "kineto"),
+        *((b'{"traceEvents": [{"ph": "X", "cat": "' + of + b'"', "kineto") for of in CATEGORIES),
         *((b"", None), (b"PK\3\4", None), (b"{}", None), (b'{"results": [1]}', None), (b"[1, 2]", None)),
         *((b"id: a-card\n", None), (b"\x1f\x8b\x08", None), (b'{"traceEvents": [{"ph": "X"', None)),
         *((b'[{"ph": "M"', None), (b'{"cat": "kernel"}', None), (b'"cat": "cpu_op"', None)),

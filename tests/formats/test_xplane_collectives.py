@@ -127,10 +127,10 @@ def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
     assert (payload.in_bytes, payload.out_bytes, payload.group_size, payload.ranks) == (8, 16, 2, None)
     assert (nothing.collective, nothing.in_bytes, nothing.library) == (None, None, None)
     assert (trace.facts.world_size, trace.facts.communicators) == (4, ())
+    which = "the profile does not state which of the program's devices this GPU is"
     assert trace.notes == [
         "payload of 1 collectives unknown: the profile has no HLO of their program",
-        "process group of 1 collectives unknown: the profile does not state which of the program's devices"
-        " this GPU is",
+        f"process group of 1 collectives unknown: {which}",
     ]
 
 
@@ -232,8 +232,7 @@ ARRIVALS = (100, 200, 400, 250)
 
 def measured(folder: Path, **files: bytes) -> Run:
     """The whole trace of these files."""
-    traces = folder / "traces"
-    traces.mkdir()
+    (traces := folder / "traces").mkdir(parents=True)
     for name, content in files.items():
         (traces / f"{name}.xplane.pb").write_bytes(content)
     return cclbench.run(traces, store=folder / "runs", window="trace")
@@ -327,9 +326,8 @@ def cpus(ids: list[int], arrivals: tuple[int, ...], program: Plane) -> bytes:
     host = Plane("/host:CPU")
     for track, (device, at) in enumerate(zip(ids, arrivals, strict=True)):
         told = {"hlo_op": "psum.1", "hlo_module": "jit_f", "program_id": 7, "run_id": 5}
-        host.line(
-            "pool", [("psum.1", at * US, (1000 - at) * US, {**told, "device_ordinal": device})], track=track
-        )
+        one = "psum.1", at * US, (1000 - at) * US, told | {"device_ordinal": device}
+        host.line("pool", [one], track=track)
     return space(host, program, environment())
 
 
@@ -337,12 +335,10 @@ def test_cpu_devices_of_two_processes_meet_by_their_global_ids(tmp_path: Path) -
     """As of JAX 0.10: a second process's devices count from 2048, and no rendezvous tells who meets."""
     program = reduces([0, 1, 2048, 2049], (0, 2), (1, 3))
     first, second = cpus([0, 1], ARRIVALS[:2], program), cpus([2048, 2049], ARRIVALS[2:], program)
-    (tmp_path / "both").mkdir()
     run = measured(tmp_path / "both", a=first, b=second)
     assert [(row["rank"], row["group"], row["wait"], row["library"]) for row in calls(run)] == [
         *((0, "0,2", 300, "xla"), (1, "1,3", 50, "xla"), (2, "0,2", 0, "xla"), (3, "1,3", 0, "xla")),
     ]
-    (tmp_path / "alone").mkdir()
     alone = calls(measured(tmp_path / "alone", b=second))
     assert [(row["group"], row["group_size"], row["instance"]) for row in alone] == [(None, 2, None)] * 2
 
@@ -356,10 +352,8 @@ def test_no_group_that_is_whole_is_taken_for_one_that_is_not(tmp_path: Path) -> 
     host = Plane("/host:CPU")
     told = {"hlo_module": "jit_f", "program_id": 7, "run_id": 5}
     for device in (0, 1):
-        ops = [
-            (name, begin, 50, {**told, "hlo_op": name, "device_ordinal": device})
-            for name, begin in (("psum.1", 0), ("psum.2", 100))
-        ]
+        own = {**told, "device_ordinal": device}
+        ops = [(f"psum.{n}", 100 * n, 50, own | {"hlo_op": f"psum.{n}"}) for n in (1, 2)]
         host.line("pool", ops, track=device)
     run = measured(tmp_path, a=space(host, program, environment()))
     assert [row["group"] for row in calls(run)] == [None, "0-1", None, "0-1"]
@@ -369,13 +363,10 @@ def test_programs_of_one_device_each_are_no_world_of_one(tmp_path: Path) -> None
     """Several programs, each on its own device; then two devices and a program of the first alone."""
     apart = [programs([[i]], number=number) for i, number in ((0, 7), (1, 8))]
     devices = [tpu(i, [("loop", 0, 5, {})], first=0) for i in (0, 1)]
-    (tmp_path / "all").mkdir()
     run = measured(tmp_path / "all", host=space(*devices, *apart, environment()))
     assert [entry["facts"].get("world_size") for entry in run.manifest["ranks"]] == [2, 2]
-    (tmp_path / "one").mkdir()
     run = measured(tmp_path / "one", host=space(*devices, apart[0], environment()))
     assert [entry["facts"].get("world_size") for entry in run.manifest["ranks"]] == [None, None]
-    (tmp_path / "cpu").mkdir()
     alone = programs([[0]], instruction("psum.1", "sort", array(4), 1))
     run = measured(tmp_path / "cpu", host=cpus([0, 1], (10, 20), alone))
     assert [entry["facts"].get("world_size") for entry in run.manifest["ranks"]] == [None, None]

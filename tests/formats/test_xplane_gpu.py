@@ -103,6 +103,7 @@ def test_a_kernel_whose_name_tells_nothing_is_what_its_program_says(tmp_path):
     assert (payload.collective, payload.library, row) == ("all_reduce", "xla", 1)
 
 
+OPERAND = instruction("p", "parameter", array(4), 1)
 UNCERTAIN = '["","","hlo","the profile does not state which kernels are one execution of it"]'
 
 
@@ -117,9 +118,7 @@ def of(op, **more):
 
 def test_a_product_of_several_kernels_has_operands_but_not_what_its_cost_follows_from(tmp_path):
     """Without their order nothing tells which kernels are one execution: each would count it."""
-    program = programs(
-        [[0]], instruction("p", "parameter", array(4), 1), twice("a", "dot", 2), twice("b", "dot", 3)
-    )
+    program = programs([[0]], OPERAND, twice("a", "dot", 2), twice("b", "dot", 3))
     kernels = [("gemm", 0, 5, of("a")), ("gemm", 10, 5, of("b")), ("reduce", 15, 5, of("b"))]
     _, rows = on_gpu(tmp_path, streamed(*kernels, ("unlinked", 20, 5, {}), device_vendor="Nvidia"), program)
     made = rows["device kernel"]
@@ -131,9 +130,7 @@ def test_a_product_of_several_kernels_has_operands_but_not_what_its_cost_follows
 
 def test_an_instruction_of_one_kernel_has_its_flops_and_bytes(tmp_path):
     """x + x of 4 floats: 4 FLOPs, x and the result; two kernels in one annotation are one execution."""
-    program = programs(
-        [[0]], instruction("p", "parameter", array(4), 1), twice("a", "add", 2), twice("b", "add", 3)
-    )
+    program = programs([[0]], OPERAND, twice("a", "add", 2), twice("b", "add", 3))
     scopes = [of("b", correlation_id=n, scope_range_id=9) for n in (1, 2)]
     kernels = [("k1", 0, 5, of("a")), ("k2", 10, 5, scopes[0]), ("k3", 15, 5, scopes[1])]
     made = on_gpu(tmp_path, streamed(*kernels, device_vendor="Nvidia"), program)[1]["device kernel"]
@@ -157,14 +154,8 @@ def in_graph(name, at, node):
 class TestKernelsOfGraphs:
     """Their op is the graph; what they run follows from their names, of products from their order."""
 
-    program = programs(
-        [[0]],
-        instruction("p", "parameter", array(4), 1),
-        twice("loop_add.1", "add", 2),
-        product_by_library("second", 3, ["0"]),
-        product_by_library("first", 4, []),
-        schedule=(1, 2, 4, 3),
-    )
+    products = product_by_library("second", 3, ["0"]), product_by_library("first", 4, [])
+    program = programs([[0]], OPERAND, twice("loop_add.1", "add", 2), *products, schedule=(1, 2, 4, 3))
 
     def origins(self, folder, *kernels):
         rows = on_gpu(folder, streamed(*kernels, device_vendor="Nvidia"), self.program)[1]["device kernel"]
@@ -209,8 +200,7 @@ def test_correlation_ids_are_those_of_streams():
     ids = (1, 0, -1, (1 << 63) - 1, 7)
     plane.line("Stream #1", [("k", i, 1, {"correlation_id": n, "other": 99}) for i, n in enumerate(ids)])
     plane.line("XLA Ops", [("k", 0, 1, {"correlation_id": 55})])
-    event = plane.message.lines[0].events[4]
-    event.stats[0].uint64_value = 1 << 63
+    plane.message.lines[0].events[4].stats[0].uint64_value = 1 << 63
     assert stream_correlations(plane.message) == {1, (1 << 63) - 1}
 
 
@@ -371,9 +361,8 @@ class TestIdleDevices:
     def test_they_are_left_out_and_told(self, tmp_path):
         run = cclbench.run(self.file(tmp_path, "job.xplane.pb", 1, 3), store=tmp_path / "store")
         assert [entry["rank"] for entry in run.manifest["ranks"]] == [1, 3]
-        assert run.manifest["notes"][0] == (
-            "2 of the 4 devices in job.xplane.pb did nothing and are no ranks: /device:GPU:0, /device:GPU:2"
-        )
+        said = "2 of the 4 devices in job.xplane.pb did nothing and are no ranks: "
+        assert run.manifest["notes"][0] == f"{said}/device:GPU:0, /device:GPU:2"
         # What is the process's own goes with the first device that did anything.
         rows = {"annotation": 1, "kernel": 1, "launch": 1}
         assert [entry["rows"] for entry in run.manifest["ranks"]] == [rows | {"python": 1}, rows]

@@ -211,7 +211,6 @@ class TestClock:
     def test_begins_and_ends_move_with_the_ops(self) -> None:
         shown = ps(0, 10, 11, 20, 21, 30, 31, 99)
         assert self.CLOCK.move_begins(shown).tolist() == [-1, 9, 14, 23, 23, 32, 33, 101]
-        shown = ps(0, 10, 11, 20, 21, 30, 31, 99)
         assert self.CLOCK.move_ends(shown).tolist() == [-1, 9, 10, 19, 25, 34, 36, 104]
 
     def test_errors_and_ops_of_one_instant(self) -> None:
@@ -225,11 +224,8 @@ class TestClock:
 
 ORIGIN = InstructionOrigin("conv_general_dilated", shapes="[[4]]", values='["","x"]')
 OPCODES = {"conv": "custom-call", "sort": "fusion", "add": "fusion"}
-PROGRAMS: Any = {
-    7: SimpleNamespace(
-        instructions={name: SimpleNamespace(opcode=opcode, origin=ORIGIN) for name, opcode in OPCODES.items()}
-    )
-}
+MADE = {name: SimpleNamespace(opcode=opcode, origin=ORIGIN) for name, opcode in OPCODES.items()}
+PROGRAMS: Any = {7: SimpleNamespace(instructions=MADE)}
 WHY = '["","hlo","the profile does not state which kernels are one execution of it"]'
 
 
