@@ -75,10 +75,8 @@ def snapshot(seconds: int, words: Sequence[int], again: int) -> str:
     lines = [f"# time_ns {1_700_000_000_000_000_000 + seconds * 10**9}"]
     for port, count in enumerate(words):
         root = f"/sys/class/infiniband/mlx5_{port}/ports/1"
-        lines += [
-            f"{root}/counters/port_xmit_data:{count}",
-            f"{root}/hw_counters/roce_adp_retrans:{port * again}",
-        ]
+        lines.append(f"{root}/counters/port_xmit_data:{count}")
+        lines.append(f"{root}/hw_counters/roce_adp_retrans:{port * again}")
     return "\n".join(lines) + "\n"
 
 
@@ -95,9 +93,8 @@ def test_ports_of_a_network(call: Call, tmp_path: Path) -> None:
 
 def test_counters_without_times_are_plain_means_without_energy(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "smi.csv"
-    path.write_text(
-        "power.draw [W], utilization.gpu [%], index\n100 W, 20 %, 0\n300 W, 40 %, 0\n[N/A], [N/A], 1\n"
-    )
+    rows = "100 W, 20 %, 0\n300 W, 40 %, 0\n[N/A], [N/A], 1\n"
+    path.write_text(f"power.draw [W], utilization.gpu [%], index\n{rows}")
     found = only_summary(call, path)
     (row,) = found["tables"][0]["rows"]
     assert (row["power"], row["highest power"], row["energy"]) == (200.0, 300.0, None)
@@ -113,9 +110,8 @@ def test_counters_of_two_hosts_keep_their_files_and_are_compared(call: Call, tmp
     assert [row["device"] for row in found["tables"][0]["rows"]] == [
         f"{name}: device {device}" for name in ("a.txt", "b.txt") for device in (0, 1)
     ]
-    (tmp_path / "half.txt").write_text(
-        DMON.replace("100   300", " 20   300").replace(" 80    400", " 20    400")
-    )
+    half = DMON.replace("100   300", " 20   300").replace(" 80    400", " 20    400")
+    (tmp_path / "half.txt").write_text(half)
     (tmp_path / "dcgm.txt").write_text(DMON)
     document = json.loads(call("compare", tmp_path / "dcgm.txt", tmp_path / "half.txt", "--json").out)
     jsonschema.validate(document, json.loads((SCHEMAS / "comparison.json").read_text()))
@@ -158,10 +154,8 @@ def test_the_process_that_arrives_last(call: Call, tmp_path: Path, seed: int) ->
         times = [(100 + np.where(late == rank, 0, waits)).tolist() for rank in range(4)]
         warnings = only_summary(call, inspector(tmp_path / name, times, ranks=4))["warnings"]
         assert len(warnings) == (name == "fixed")
-        assert all(
-            words.startswith("4 ranks on 1 node: the process of pid2.log arrives last in 100.0 %")
-            for words in warnings
-        )
+        said = "4 ranks on 1 node: the process of pid2.log arrives last in 100.0 %"
+        assert all(words.startswith(said) for words in warnings)
 
 
 def test_nobody_is_late_by_less_than_the_clock_shows_or_in_one_file(call: Call, tmp_path: Path) -> None:

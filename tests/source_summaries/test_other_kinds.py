@@ -166,30 +166,21 @@ def test_a_log_of_the_library(call: Call, tmp_path: Path) -> None:
     assert (rows["version"], rows["ranks"], rows["NVLS channels"]) == ("2.29.2+cuda12.8", "16", "8")
 
 
+ACROSS = "NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET"
+WITHIN = "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via"
+SOCKETS = "Channels between nodes use TCP sockets (NET/Socket)"
+NO_GDRDMA, NO_PEERS = "Channels of the network state no GDRDMA", "No channel uses peer-to-peer access"
+
+
 @pytest.mark.parametrize(
     ("messages", "warning"),
     [
         (["NCCL WARN something"], "The library warned 1 time: search the log for NCCL WARN."),
-        (
-            ["NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0"],
-            "Channels between nodes use TCP sockets (NET/Socket), not the network's own transport.",
-        ),
-        (
-            ["NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0"],
-            "Channels of the network state no GDRDMA: without GPUDirect RDMA, data pass through host memory.",
-        ),
-        (["NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA"], None),
-        (
-            ["NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct"],
-            "No channel uses peer-to-peer access: data within a node pass through host memory (SHM).",
-        ),
-        (
-            [
-                "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct",
-                "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
-            ],
-            None,
-        ),
+        ([f"{ACROSS}/Socket/0"], f"{SOCKETS}, not the network's own transport."),
+        ([f"{ACROSS}/IB/0"], f"{NO_GDRDMA}: without GPUDirect RDMA, data pass through host memory."),
+        ([f"{ACROSS}/IB/0/GDRDMA"], None),
+        ([f"{WITHIN} SHM/direct/direct"], f"{NO_PEERS}: data within a node pass through host memory (SHM)."),
+        ([f"{WITHIN} SHM/direct/direct", f"{WITHIN} P2P/CUMEM"], None),
     ],
 )
 def test_slow_paths_come_first(call: Call, tmp_path: Path, messages: list[str], warning: str | None) -> None:
