@@ -62,9 +62,8 @@ def ingest(folder: Path, replayed: list[Event], captures: dict[str, tuple[int, l
         (folder / name).write_text(json.dumps(content))
 
     write("job/replay.json", {"traceEvents": replayed})
-    write(
-        "job/capture/execution_details.json", [{"file": n, "batch_size": b} for n, (b, _) in captures.items()]
-    )
+    details = [{"file": name, "batch_size": size} for name, (size, _) in captures.items()]
+    write("job/capture/execution_details.json", details)
     for name, (_, events) in captures.items():
         write(f"job/capture/{name}", {"traceEvents": events})
     return cclbench.ingest(folder / "job", store=folder / "store")
@@ -79,9 +78,8 @@ def joins(run: cclbench.Run) -> GraphJoins:
     return rank.graphs
 
 
-KERNELS = (
-    "FROM events e LEFT JOIN operators o USING (rank, operator) WHERE e.kind = 'kernel' ORDER BY e.start_ns"
-)
+KERNELS = "FROM events e LEFT JOIN operators o USING (rank, operator) WHERE kind = 'kernel'"
+KERNELS += " ORDER BY e.start_ns"
 
 
 def test_kernels_of_a_replay_have_the_captures_operators(tmp_path: Path) -> None:

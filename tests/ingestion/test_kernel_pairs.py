@@ -44,9 +44,8 @@ def pair(
 ) -> KernelPairs | Misfit:
     stream = np.zeros(len(replayed), np.int64) if streams is None else np.array(streams)
     own = capture(captured, work, named=named)
-    return pair_kernels(
-        own, np.array(captured, np.int64), ReplayedKernels(np.array(replayed, np.int64), stream)
-    )
+    ran = ReplayedKernels(np.array(replayed, np.int64), stream)
+    return pair_kernels(own, np.array(captured, np.int64), ran)
 
 
 def launches(pairs: KernelPairs | Misfit) -> list[int]:

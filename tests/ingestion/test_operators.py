@@ -123,7 +123,7 @@ def test_calls_have_a_line_of_python_outside_the_framework_and_may_be_recomputed
 def test_device_time_is_the_union_of_a_calls_own_kernels(run: cclbench.Run) -> None:
     """[210, 230) and [225, 235) µs overlap; `linear` launched nothing itself."""
     table = run.sql(
-        "SELECT operator, parent, kernels, device_ns FROM operators WHERE operator < 4 ORDER BY ALL"
+        "SELECT operator, parent, kernels, device_ns FROM operators WHERE operator < 4 ORDER BY 1"
     )
     assert table.to_pylist() == [
         {"operator": 1, "parent": None, "kernels": 1, "device_ns": 10_000},
@@ -243,10 +243,8 @@ def test_kernels_of_an_execution_are_one_call_with_the_union_of_their_times(tmp_
     plane.line("Stream #7(Kernel)", first).line("Stream #8(Kernel)", second, track=2)
     run = cclbench.ingest(write(tmp_path, space(plane, PROGRAM, environment())), store=tmp_path / "store")
     begin = min(run.operators().column("start_ns").to_pylist())
-    rows = run.sql(
-        "SELECT name, start_ns, end_ns, kernels, device_ns FROM operators ORDER BY start_ns"
-    ).table.to_pylist()
-    assert [(*row.values(),) for row in rows] == [
+    found = run.sql("SELECT name, start_ns, end_ns, kernels, device_ns FROM operators ORDER BY start_ns")
+    assert [(*row.values(),) for row in found.table.to_pylist()] == [
         *(("add", begin, begin + 10, 1, 10), ("multiply", begin + 20, begin + 40, 2, 20)),
         *(("add", begin + 50, begin + 60, 1, 10), ("multiply", begin + 70, begin + 90, 2, 15)),
     ]

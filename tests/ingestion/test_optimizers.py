@@ -37,10 +37,8 @@ def optimizer(number: int, begin: int, *grids: int, name: str = KERNEL, **args: 
         launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 1, "ts": begin + index, "dur": 1}
         device = {"device": 0, "stream": 7} | ({"grid": [grid, 1, 1]} if grid else {})
         run = {"cat": "kernel", "name": name, "tid": 7, "ts": begin + 50 + 10 * index, "dur": 10}
-        events += [
-            {**launch, "ph": "X", "pid": 1, "args": link},
-            {"ph": "X", "pid": 1, **run, "args": link | device},
-        ]
+        own = {"ph": "X", "pid": 1}
+        events += [own | launch | {"args": link}, own | run | {"args": link | device}]
     return events
 
 

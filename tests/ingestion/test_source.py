@@ -270,10 +270,8 @@ def test_a_cards_file_may_lie_elsewhere(folder: Path) -> None:
     card.write_text(card_with("path: traces/big.json"))
     found = find_source(card, elsewhere={"traces/big.json": folder / "rank0.json"})
     assert [(file.name, file.path) for file in found.files] == [("traces/big.json", folder / "rank0.json")]
-    address = (
-        "{path: traces/big.json, sha256: " + "ab" * 32 + ", bytes: 1, url: https://example.org/big.json}"
-    )
-    card.write_text(card_with(address))
+    url = "https://example.org/big.json"
+    card.write_text(card_with(f"{{path: traces/big.json, sha256: {'ab' * 32}, bytes: 1, url: {url}}}"))
     said = str(refused(card))
     assert said.startswith(f"{folder / 'traces' / 'big.json'}: ")
     assert f"cclbench card fetch '{card}' downloads it from https://example.org/big.json" in said

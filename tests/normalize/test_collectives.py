@@ -134,9 +134,8 @@ UNTOLD = "no annotation tells its process group"
 
 
 def annotated(kind, ranks, **more):
-    return Payload(
-        source="annotation", collective=kind, ranks=ranks, group_size=len(ranks), **{"rows": 1} | more
-    )
+    told = {"ranks": ranks, "group_size": len(ranks), "rows": 1} | more
+    return Payload(source="annotation", collective=kind, **told)
 
 
 def owners(told, *rows, names=GLOO, groups=()):
@@ -194,12 +193,8 @@ class TestOnHost:
         )
         assert owners(told, row(10), row(20), row(30, name=1))[0] == [0, 0, 1]
         # One alone runs as another kind.
-        for called, ran, owner in (
-            ("reduce_scatter", 0, 0),
-            ("reduce_scatter", 1, -1),
-            ("all_gather", 0, -1),
-        ):
-            assert owners(self.told((called, (0, 1), {"seq": 0})), row(10, name=ran))[0] == [owner]
+        for call, ran, owner in (("reduce_scatter", 0, 0), ("reduce_scatter", 1, -1), ("all_gather", 0, -1)):
+            assert owners(self.told((call, (0, 1), {"seq": 0})), row(10, name=ran))[0] == [owner]
 
     def test_transfers_lie_inside_their_annotation(self):
         told = self.told(("send", (0, 1), span(10, 40, seq=0)))

@@ -41,9 +41,8 @@ def insert_and_match(columns):
         if columns:
             table = pa.Table.from_pylist(columns)
             connection.register("given", table)
-            connection.execute(
-                "INSERT INTO calls BY NAME SELECT * REPLACE (kind::collective_kind AS kind) FROM given"
-            )
+            rows = "SELECT * REPLACE (kind::collective_kind AS kind) FROM given"
+            connection.execute(f"INSERT INTO calls BY NAME {rows}")
         return match(connection)
 
 

@@ -37,12 +37,8 @@ def test_categories_follow_names_that_grow():
     assert categories(known, names) == ["communication", "gemm", "other"]
     assert known.unclassified == [False, False, True]
     # Kinds that are not classified by name.
-    for kind, category in {
-        "copy": "copy",
-        "memset": "copy",
-        "python": "other",
-        "annotation": "other",
-    }.items():
+    kinds = {"copy": "copy", "memset": "copy", "python": "other", "annotation": "other"}
+    for kind, category in kinds.items():
         names = Names()
         names["gemm"]
         assert categories(Categories(kind), names) == [category]
@@ -75,9 +71,8 @@ def test_shapes_of_batches_whose_texts_differ():
     texts, others = (pa.array(one).dictionary_encode() for one in (["[[2,3]]", None, "[]"], ["[]", "[[4]]"]))
     first = rows("op", names, ["a", "b", "c"], side="host", operator=[1, None, 3], shapes=texts)
     second = rows("op", names, ["a"], side="host")
-    made = events_table(
-        [first, second, rows("op", names, ["a"] * 2, side="host", shapes=others)], Categories("op")
-    )
+    third = rows("op", names, ["a", "a"], side="host", shapes=others)
+    made = events_table([first, second, third], Categories("op"))
     assert made.schema.equals(EVENTS)
     assert made["shapes"].to_pylist() == ["[[2,3]]", None, "[]", None, "[]", "[[4]]"]
     assert made["operator"].to_pylist() == [1, None, 3, None, None, None]

@@ -147,9 +147,8 @@ def test_steps_that_overlap_by_less_than_a_microsecond_are_neighbours(names):
 def marked(*steps):
     """(number, begin, end) of each step that a device's rows mark, and whether the last is closed."""
     made = steps_of_device(*steps)
-    return list(
-        zip(made.numbers.tolist(), made.starts.tolist(), made.ends.tolist(), strict=True)
-    ), made.closed
+    columns = made.numbers.tolist(), made.starts.tolist(), made.ends.tolist()
+    return list(zip(*columns, strict=True)), made.closed
 
 
 def steps_of_device(*told):
