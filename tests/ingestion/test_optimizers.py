@@ -59,16 +59,9 @@ def test_gradients_of_two_steps(tmp_path: Path) -> None:
 
     Each step has its own gradients; the second one's are smaller.
     """
-    found = shapes_of(
-        tmp_path,
-        gradient(1, 0, [300, 300]),
-        gradient(2, 5, [10]),
-        gradient(3, 10, []),
-        gradient(4, 15, [0, 7]),
-        optimizer(5, 100, 3, 1),
-        gradient(6, 200, [8]),
-        optimizer(7, 300, 1),
-    )
+    first = gradient(1, 0, [300, 300]), gradient(2, 5, [10]), gradient(3, 10, []), gradient(4, 15, [0, 7])
+    second = gradient(6, 200, [8]), optimizer(7, 300, 1)
+    found = shapes_of(tmp_path, *first, optimizer(5, 100, 3, 1), *second)
     assert found == [[[], [[300, 300], [10], [], [0, 7]]], [[], [[8]]]]
 
 

@@ -98,12 +98,8 @@ def test_a_store_within_the_folder_is_no_part_of_it(folder: Path) -> None:
 def test_a_card_leads_to_its_traces(folder: Path) -> None:
     digest = sha256(TRACE).hexdigest()
     path = folder / "job.yaml"
-    path.write_text(
-        card_with(
-            f"{{path: rank0.json, format: kineto, ranks: [5], sha256: {digest}}}",
-            "{path: node1/rank1.json.gz, format: kineto, ranks: [6]}",
-        )
-    )
+    first = f"{{path: rank0.json, format: kineto, ranks: [5], sha256: {digest}}}"
+    path.write_text(card_with(first, "{path: node1/rank1.json.gz, format: kineto, ranks: [6]}"))
     found = find_source(path)
     assert found.card == path
     assert found.name == "job"

@@ -187,10 +187,8 @@ class TestOnHost:
         assert owners(told, row(50)) == ([1], {})
 
     def test_reduce_scatter_of_several_tensors_runs_as_all_reduces(self):
-        told = self.told(
-            ("reduce_scatter", (0, 1), {"seq": 0}, {"rows": 2}),
-            ("all_gather", (0, 1), {"start_ns": 5, "seq": 1}),
-        )
+        several = "reduce_scatter", (0, 1), {"seq": 0}, {"rows": 2}
+        told = self.told(several, ("all_gather", (0, 1), {"start_ns": 5, "seq": 1}))
         assert owners(told, row(10), row(20), row(30, name=1))[0] == [0, 0, 1]
         # One alone runs as another kind.
         for call, ran, owner in (("reduce_scatter", 0, 0), ("reduce_scatter", 1, -1), ("all_gather", 0, -1)):
@@ -208,19 +206,14 @@ class TestOnHost:
 
     def test_a_row_within_a_transfer_is_none_of_the_groups_calls(self):
         """Two rows on one thread: the send's own, and the group's one call."""
-        told = self.told(
-            ("send", (0, 1), span(10, 40, seq=0)),
-            ("all_reduce", (0, 1), span(50, 51, seq=1), {"threads": (1,)}),
-        )
+        call = "all_reduce", (0, 1), span(50, 51, seq=1), {"threads": (1,)}
+        told = self.told(("send", (0, 1), span(10, 40, seq=0)), call)
         assert owners(told, row(20, 1, 2), row(60, 1)) == ([0, 1], {})
 
     def test_calls_that_begin_at_once_are_in_order_of_their_numbers(self):
-        told = self.told(
-            *(
-                (kind, (0, 1), {"start_ns": start, "end_ns": 6, "seq": seq})
-                for kind, start, seq in (("all_gather", 5, 9), ("all_reduce", 5, 8), ("all_reduce", 4, 10))
-            )
-        )
+        made = ("all_gather", 5, 9), ("all_reduce", 5, 8), ("all_reduce", 4, 10)
+        of = [(kind, (0, 1), {"start_ns": at, "end_ns": 6, "seq": seq}) for kind, at, seq in made]
+        told = self.told(*of)
         assert owners(told, row(10), row(20), row(30, name=1))[0] == [2, 1, 0]
 
     @pytest.mark.parametrize(("rows", "elements", "fits"), [(2, 50, True), (1, 50, False), (1, 100, True)])

@@ -61,11 +61,7 @@ UP = "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu"
 DOWN = "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1"
 MOE = (bf16(2, 64), bf16(2, 8), None, None)
 """2 tokens of 64 channels, 8 experts."""
-BETWEEN = (
-    Call("aten::empty", ((2, 3), 15)),
-    Call("aten::empty", ((1, 6, 32), 15)),
-    Call("aten::empty", ((1, 1, 6, 64), 15)),
-)
+BETWEEN = tuple(Call("aten::empty", (sizes, 15)) for sizes in ((2, 3), (1, 6, 32), (1, 1, 6, 64)))
 """Allocations of a layer: 3 experts a token, 32 channels between their products."""
 
 
@@ -170,12 +166,10 @@ def test_gradients_of_one_chain_have_none_of_their_own() -> None:
 
 def test_products_around_another_softmax_are_no_attention() -> None:
     """The router of experts: its softmax is not of what the first product gives out."""
-    calls = [
-        Call("aten::bmm", (tensor(8, 128, 64), tensor(8, 64, 256))),
-        Call("aten::_softmax", (tensor(1024, 8), -1, False)),
-        Call("aten::bmm", (tensor(8, 128, 256), tensor(8, 256, 64))),
-    ]
-    assert list(find_chains(calls, np.full(3, -1))) == []
+    first = Call("aten::bmm", (tensor(8, 128, 64), tensor(8, 64, 256)))
+    last = Call("aten::bmm", (tensor(8, 128, 256), tensor(8, 256, 64)))
+    softmax = Call("aten::_softmax", (tensor(1024, 8), -1, False))
+    assert list(find_chains([first, softmax, last], np.full(3, -1))) == []
 
 
 QUERIES, KEYS = (8, 1024, 64), (8, 64, 1024)

@@ -24,12 +24,8 @@ def texts(
 
 def test_tensors_numbers_lists_and_absent_arguments() -> None:
     """aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps)."""
-    recorded = texts(
-        [[16, 8], [], [8], []],
-        ["c10::BFloat16", "ScalarList", "float", ""],
-        [[8, 1], [], [1], []],
-        ["", "[8]", "", ""],
-    )
+    types, strides = ["c10::BFloat16", "ScalarList", "float", ""], [[8, 1], [], [1], []]
+    recorded = texts([[16, 8], [], [8], []], types, strides, ["", "[8]", "", ""])
     assert recorded_arguments(recorded) == [
         *({"tensor": {"shape": [16, 8], "dtype": "bfloat16", "strides": [8, 1]}}, {"value": [8]}),
         *({"tensor": {"shape": [8], "dtype": "float32", "strides": [1]}}, None),
@@ -60,15 +56,8 @@ def test_a_list_of_tensors_needs_a_stated_type() -> None:
     recorded = texts([[[2, 3], [2, 3]], []], ["TensorList", "Scalar"], [[[3, 1], [1, 2]], []], ["", "1"])
     with pytest.raises(NotRecorded, match="--dtype"):
         recorded_arguments(recorded)
-    assert recorded_arguments(recorded, "float16") == [
-        {
-            "tensors": [
-                {"shape": [2, 3], "dtype": "float16", "strides": [3, 1]},
-                {"shape": [2, 3], "dtype": "float16", "strides": [1, 2]},
-            ]
-        },
-        {"value": 1},
-    ]
+    both = [{"shape": [2, 3], "dtype": "float16", "strides": strides} for strides in ([3, 1], [1, 2])]
+    assert recorded_arguments(recorded, "float16") == [{"tensors": both}, {"value": 1}]
 
 
 @pytest.mark.parametrize(
