@@ -34,11 +34,8 @@ ROUND: dict[str, Any] = {"session_id": "moonshot-1", "project": "moonshot", "rou
 ROUND |= {"input_tokens_total": 100, "prefix_tokens": 80, "output_tokens": 30}
 ROUND |= {"timing_events": [event("user_message", 0), event("reasoning", 2), event("tool_call", 4)]}
 ROUND |= {"tools": [tool("Bash", 3, 9, is_error=False), tool("Search", 4, 7, is_error=True)]}
-SECOND = ROUND | {
-    "round_index": 1,
-    "timing_events": [event("tool_result", 7), event("tool_result", 9), event("text", 14.5)],
-    "tools": [],
-}
+TOLD = [event("tool_result", 7), event("tool_result", 9), event("text", 14.5)]
+SECOND = ROUND | {"round_index": 1, "timing_events": TOLD, "tools": []}
 THIRD = SECOND | {"round_index": 2, "timing_events": [event("user_message", 20), event("text", 21)]}
 OTHER = THIRD | {"session_id": "moonshot-2", "timing_events": [event("user_message", 0), event("text", 1)]}
 

@@ -41,18 +41,10 @@ def write_protobuf(folder: Path) -> Path:
 
 def write_json(folder: Path) -> Path:
     path = folder / "job.3.json"
-    nodes = [
-        {
-            "Id": number,
-            "Name": name,
-            "NodeType": kind,
-            "ctrlDeps": [],
-            "data_deps": after,
-            "runtime": us,
-            **more,
-        }
-        for number, (name, kind, after, us, more) in enumerate(NODES)
-    ]
+    nodes = []
+    for number, (name, kind, after, us, more) in enumerate(NODES):
+        node = {"Id": number, "Name": name, "NodeType": kind, "ctrlDeps": [], "data_deps": after}
+        nodes.append(node | {"runtime": us} | more)
     path.write_text(json.dumps({"workload_graph": nodes, "ngpus": 8}))
     return path
 

@@ -39,14 +39,8 @@ STEPS: dict[str, Any] = {
     },
     "2": {"load": {"block1": [1.5]}, "proc": {"block1": [2.5]}},
 }
-EPOCHS: dict[str, Any] = {
-    "1": {
-        "start": "2026-04-04T16:33:42.960068",
-        "block1": {"start": "2026-04-04T16:33:42.962209"},
-        "end": "2026-04-04T16:34:15.862577",
-        "duration": "32.90",
-    }
-}
+BEGUN = {"start": "2026-04-04T16:33:42.960068", "block1": {"start": "2026-04-04T16:33:42.962209"}}
+EPOCHS: dict[str, Any] = {"1": BEGUN | {"end": "2026-04-04T16:34:15.862577", "duration": "32.90"}}
 Written = Callable[..., Path]
 
 

@@ -35,11 +35,8 @@ def test_bytes_are_those_of_all_operands_and_results() -> None:
     given = [
         instruction(n, "parameter", array(size, kind=16), i) for n, size, i in (("a", 8, 1), ("b", 3, 2))
     ]
-    reduced = (
-        ("r", pair, 3, 1, 2),
-        ("absurd", array(1 << 40, 1 << 40), 4, 1),
-        ("nibbles", array(8, kind=21), 5, 77),
-    )
+    reduced = [("r", pair, 3, 1, 2), ("absurd", array(1 << 40, 1 << 40), 4, 1)]
+    reduced.append(("nibbles", array(8, kind=21), 5, 77))
     found = instructions([*given, *(instruction(name, "all-reduce", *told) for name, *told in reduced)])
     origin = InstructionOrigin("all-reduce", shapes="[[8],[3]]", dtypes='["bf16","bf16"]')
     assert found["r"] == Instruction("all-reduce", "communication", "bf16", 22, 22, Participants(), origin)

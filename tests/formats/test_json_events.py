@@ -27,11 +27,9 @@ DECODER = msgspec.json.Decoder(list[dict[str, Any]])
 
 TEXT = st.text(st.sampled_from('ab"\\{}[],: \n/é\u2028'), max_size=12)
 LOOKS_LIKE_EVENTS = st.lists(st.fixed_dictionaries({"name": TEXT}, optional={"ph": TEXT}), max_size=3)
-ARGS = st.dictionaries(
-    st.sampled_from(["name", "ph", "x", "Input Dims"]),
-    st.one_of(TEXT, LOOKS_LIKE_EVENTS, st.lists(st.lists(st.integers(0, 9), max_size=2), max_size=2)),
-    max_size=3,
-)
+DIMS = st.lists(st.lists(st.integers(0, 9), max_size=2), max_size=2)
+NAMES = st.sampled_from(["name", "ph", "x", "Input Dims"])
+ARGS = st.dictionaries(NAMES, st.one_of(TEXT, LOOKS_LIKE_EVENTS, DIMS), max_size=3)
 MORE = {"args": ARGS, "ts": st.integers(0, 99)}
 EVENTS = st.lists(st.fixed_dictionaries({"ph": st.just("X"), "name": TEXT}, optional=MORE), max_size=12)
 DEVICES = st.lists(st.fixed_dictionaries({"id": st.integers(0, 9)}), max_size=3)

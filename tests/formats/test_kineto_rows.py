@@ -214,11 +214,8 @@ class TestBackward:
 
     @pytest.mark.parametrize(("count", "backward"), [(1, 1), (999, 1), (1999, 2)])
     def test_more_of_them_are_damage(self, read, write, event, count, backward):
-        refused(
-            read,
-            write(self.rows(event, count, backward=backward)),
-            "impossible time: ts 0, dur -0.004 of 'k0'",
-        )
+        path = write(self.rows(event, count, backward=backward))
+        refused(read, path, "impossible time: ts 0, dur -0.004 of 'k0'")
 
     def test_the_first_of_them_is_named_and_a_row_of_no_duration_is_one(self, read, write, event):
         empty = event("kernel", "empty", 1, 0)

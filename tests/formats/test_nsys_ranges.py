@@ -383,11 +383,8 @@ def test_pytorchs_range_must_hold_the_launch(ranges, end, named):
 
 def test_calls_of_mpi_without_sizes_tell_nothing(path):
     common = {"globalTid": thread(10, 3), "start": 10, "end": 20}
-    rows = [
-        common | {"textId": 1, "size": None, "recvSize": None},
-        common | {"textId": 2, "size": None, "recvSize": 8},
-        common | {"textId": 2, "size": 8, "recvSize": None},
-    ]
+    sizes = (1, None, None), (2, None, 8), (2, 8, None)
+    rows = [common | {"textId": text, "size": size, "recvSize": own} for text, size, own in sizes]
     found = read(write(path, StringIds=strings("MPI_Barrier", "MPI_Irecv"), MPI_OTHER_EVENTS=rows))
     assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.told] == [(None, None), (None, 8)]
 
