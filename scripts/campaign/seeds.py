@@ -209,12 +209,9 @@ def _vendors() -> dict[str, list[Seed]]:
             write(Path(folder))
             return Seed(_below(Path(folder)))
 
-    amd, trace, collectives, chakra, nccl, ebpf, tables = (
+    amd, ascend, chakra, nccl, ebpf, tables = (
         importlib.import_module(f"formats.test_{name}")
-        for name in (
-            *("rocprof", "ascend_trace", "ascend_communication", "chakra", "nccl_profiler", "ebpf_session"),
-            "nsys_tables",
-        )
+        for name in ("rocprof", "ascend", "chakra", "nccl_profiler", "ebpf_session", "nsys_run")
     )
 
     def table_folder(folder: Path) -> None:
@@ -223,13 +220,12 @@ def _vendors() -> dict[str, list[Seed]]:
         tables.as_folder(database, folder / "job_pqtdir", ".parquet")
         database.unlink()
 
-    details = importlib.import_module("formats.test_ascend")
     return {
         "rocprof": [written(lambda f, write=write: write(f, amd.JOB)) for write in amd.WRITERS.values()],
         "ascend": [
-            Seed({"kernel_details.csv": f"{details.HEADING}\n{details.TASKS}".encode()}),
-            written(trace.write),
-            Seed({"communication.json": json.dumps(collectives.RANK).encode()}),
+            Seed({"kernel_details.csv": f"{ascend.HEADING}\n{ascend.TASKS}".encode()}),
+            written(ascend.write_trace),
+            Seed({"communication.json": json.dumps(ascend.RANK).encode()}),
         ],
         "chakra": [written(chakra.write_protobuf), written(chakra.write_json)],
         "nccl-profiler": [written(nccl.write), written(nccl.write_example)],
@@ -301,7 +297,7 @@ def _archives() -> Iterator[tuple[str, Seed]]:
 def seeds() -> dict[str, list[Seed]]:
     """Seeds by target."""
     xplane = importlib.import_module("helpers.xplane_files")
-    matching = importlib.import_module("formats.test_xplane_matching")
+    matching = importlib.import_module("formats.test_xplane_collectives")
     traces = kineto()
     found = {
         "kineto": [Seed(traces)],

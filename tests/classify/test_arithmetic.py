@@ -129,9 +129,7 @@ def test_what_a_name_tells(name: str, told: tuple[object, ...]) -> None:
     ("folder", "least"),
     [("kineto/ddp_a100", 0.8), ("kineto/resnet50_2021", 0.6), ("kineto/resnet_mi300x", 0.5)],
 )
-def test_most_names_of_real_products_tell_their_arithmetic(
-    test_data: Path, folder: str, least: float
-) -> None:
+def test_most_names_of_real_products_tell_arithmetic(test_data: Path, folder: str, least: float) -> None:
     path = sorted((test_data / folder).glob("*.gz"))[0]
     text = gzip.decompress(path.read_bytes()).decode()
     pattern = r'"cat": *"[kK]ernel",\s*"name": *"((?:[^"\\]|\\.)*)"'

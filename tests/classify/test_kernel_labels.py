@@ -63,11 +63,7 @@ def test_kernels_that_libraries_name_differently_have_different_labels() -> None
     """Of all names with template arguments in the collection; parameters alone tell none of them apart."""
     collected = yaml.safe_load((Path(__file__).parent / "kernel_names.yaml").read_text())
     names = {
-        name
-        for files in collected.values()
-        for kinds in files.values()
-        for each in kinds.values()
-        for name in each
+        name for files in collected.values() for kinds in files.values() for k in kinds.values() for name in k
     }
     labels: dict[str, set[str]] = {}
     for name in names:

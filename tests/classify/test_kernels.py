@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute and copies as libraries and profilers name them."""
+"""Compute, copies and communication as libraries and profilers name their kernels."""
 
 from __future__ import annotations
 
-import pytest
+from collections import Counter
+from pathlib import Path
 
-from cclbench.classify import collective_name, kernel_category
+import pytest
+import yaml
+
+from cclbench.classify import CollectiveName, collective_name, kernel_category
+from cclbench.ground.schema import CATEGORIES
 
 AT = "at::native::"
 
@@ -55,8 +60,7 @@ COMPUTE = [
     ("void transformer_engine::normalization::ln_fwd_tuned_kernel<float>()", "normalization"),
     ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256EEEvPT0_", "normalization"),
     # GEMM
-    ("ampere_sgemm_128x128_tn", "gemm"),
-    ("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", "gemm"),
+    *(("ampere_sgemm_128x128_tn", "gemm"), ("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", "gemm")),
     ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_cublas", "gemm"),
     ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "gemm"),
     ("void gemv2T_kernel_val<int, int, float, float, float, float, 128>()", "gemm"),
@@ -67,14 +71,12 @@ COMPUTE = [
     ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int>>>()", "gemm"),
     ("Cijk_Ailk_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT16x16x256_MI16x16x1_SN_LDSB1", "gemm"),
     ("_ZN2ck16kernel_gemm_xdl_cshuffle_v3INS_8GridwiseE", "gemm"),
-    ("void wvSplitK_hf_sml_<__hip_bfloat16, 64, 2>()", "gemm"),
-    ("_gemm_a8w8_blockscale_kernel", "gemm"),
+    *(("void wvSplitK_hf_sml_<__hip_bfloat16, 64, 2>()", "gemm"), ("_gemm_a8w8_blockscale_kernel", "gemm")),
     ("void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 7168u>()", "gemm"),
     ("void marlin::Marlin<__nv_bfloat16, 256, 1>()", "gemm"),
     ("void vllm::awq::gemm_forward_4bit_cuda_m16nXk32<128>()", "gemm"),
     ("void vllm::gptq::gemm_half_q_half_gptq_4bit_kernel<true, 8>()", "gemm"),
-    ("triton_tem_fused_addmm_5", "gemm"),
-    ("matmul_kernel", "gemm"),
+    *(("triton_tem_fused_addmm_5", "gemm"), ("matmul_kernel", "gemm")),
     # attention
     ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>()", "attention"),
     ("void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<int>()", "attention"),
@@ -91,12 +93,10 @@ COMPUTE = [
     ("fmhaSm100fKernel_QkvBfloat16OBfloat16H128PagedKvCausalP64VarSeqQ128Kv128StaticContext", "attention"),
     ("void vllm::paged_attention_v2_kernel<float, 128, 16>()", "attention"),
     ("void flashinfer::BatchDecodeWithPagedKVCacheKernel<int>()", "attention"),
-    ("kernel_unified_attention_2d", "attention"),
-    ("_fwd_grouped_kernel_stage1_attn", "attention"),
+    *(("kernel_unified_attention_2d", "attention"), ("_fwd_grouped_kernel_stage1_attn", "attention")),
     ("flash_fwd_splitkv_mla_kernel", "attention"),
     ("void ck_tile::kentry<(int)256, (int)1, ck_tile::FmhaFwdKernel<ck_tile::Pipeline>>()", "attention"),
-    ("kn_mla_reduce_v1_ps", "attention"),
-    ("triton_tem_fused_flex_attention_0", "attention"),
+    *(("kn_mla_reduce_v1_ps", "attention"), ("triton_tem_fused_flex_attention_0", "attention")),
     # convolution
     ("sm80_xmma_fprop_implicit_gemm_tf32f32_nhwckrsc_nhwc_tilesize64x128x32_cudnn_infer", "convolution"),
     ("sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_execute_split_k_kernel_cudnn_train", "convolution"),
@@ -105,21 +105,18 @@ COMPUTE = [
     ("volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", "convolution"),
     ("void cutlass_cudnn_infer::Kernel<cutlass_tensorop_s1688fprop_optimized_tf32_128x128>()", "convolution"),
     ("miopenSp3AsmConv_v30_3_1_gfx94x_fp32_f2x3_dilation2", "convolution"),
-    ("SubTensorOpWithScalar1d", "convolution"),
-    ("Im2d2Col_v2", "convolution"),
+    *(("SubTensorOpWithScalar1d", "convolution"), ("Im2d2Col_v2", "convolution")),
     ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32", "convolution"),
     (
         "_ZN2ck16tensor_operation6device12_GLOBAL__N_139kernel_grouped_conv_fwd_xdl_cshuffle_v3IiE",
         "convolution",
     ),
     # mixture of experts
-    ("fused_moe_kernel", "moe"),
-    ("void vllm::moe::moe_align_block_size_kernel<int>()", "moe"),
+    *(("fused_moe_kernel", "moe"), ("void vllm::moe::moe_align_block_size_kernel<int>()", "moe")),
     ("void vllm::moe::topkGating<8, 256, 4>()", "moe"),
     ("void marlin_moe_wna16::Marlin<half, 256>()", "moe"),
     ("void cutlass::device_kernel<cutlass::gemm::kernel::MoeFCGemm<int>>()", "moe"),
-    ("mfma_moe1_silu_mul_afp8_wfp4", "moe"),
-    ("_permute_kernel", "moe"),
+    *(("mfma_moe1_silu_mul_afp8_wfp4", "moe"), ("_permute_kernel", "moe")),
     ("void deep_ep::layout::get_dispatch_layout<256, 32, 8>()", "moe"),
     # embedding tables
     (
@@ -137,30 +134,20 @@ COMPUTE = [
     ("void fbgemm_gpu::_FP8rowwise_to_float_cuda_kernel<float>()", "elementwise"),
     ("triton_poi_fused_add_mul_silu_3", "elementwise"),
     ("triton_red_fused_native_layer_norm_2", "normalization"),
-    ("triton_per_fused__softmax_1", "reduction"),
-    ("triton_poi_fused__to_copy_transpose_7", "copy"),
-    ("triton_tem_fused_convolution_3", "convolution"),
-    ("triton_mm_4", "gemm"),
-    ("triton_poi_fused_embedding_2", "embedding"),
-    ("triton_for_fused_0", "optimizer"),
+    *(("triton_per_fused__softmax_1", "reduction"), ("triton_poi_fused__to_copy_transpose_7", "copy")),
+    *(("triton_tem_fused_convolution_3", "convolution"), ("triton_mm_4", "gemm")),
+    *(("triton_poi_fused_embedding_2", "embedding"), ("triton_for_fused_0", "optimizer")),
     ("triton_mix_fused_max_1", "reduction"),
     ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>()", "copy"),
-    ("__amd_rocclr_copyBuffer.kd", "copy"),
-    ("__amd_rocclr_fillBufferAligned", "copy"),
-    ("Memcpy HtoD (Pageable -> Device)", "copy"),
-    ("Memset (Device)", "copy"),
+    *(("__amd_rocclr_copyBuffer.kd", "copy"), ("__amd_rocclr_fillBufferAligned", "copy")),
+    *(("Memcpy HtoD (Pageable -> Device)", "copy"), ("Memset (Device)", "copy")),
     ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>()", "copy"),
     ("batched_transpose_32x32_half", "copy"),
     # framework ops, which are the compute rows of a CPU-only trace
-    ("aten::addmm", "gemm"),
-    ("aten::scaled_dot_product_attention", "attention"),
-    ("aten::native_layer_norm", "normalization"),
-    ("aten::_fused_adamw_", "optimizer"),
-    ("Optimizer.step#AdamW.step", "optimizer"),
-    ("aten::embedding", "embedding"),
-    ("aten::mul", "elementwise"),
-    ("aten::sum", "reduction"),
-    ("aten::copy_", "copy"),
+    *(("aten::addmm", "gemm"), ("aten::scaled_dot_product_attention", "attention")),
+    *(("aten::native_layer_norm", "normalization"), ("aten::_fused_adamw_", "optimizer")),
+    *(("Optimizer.step#AdamW.step", "optimizer"), ("aten::embedding", "embedding")),
+    *(("aten::mul", "elementwise"), ("aten::sum", "reduction"), ("aten::copy_", "copy")),
     ("autograd::engine::evaluate_function: AddmmBackward0", "gemm"),
 ]
 
@@ -180,3 +167,34 @@ def test_compute_is_told_by_category(name: str, expected: str) -> None:
 )
 def test_the_unknown_stays_unclassified(name: str) -> None:
     assert kernel_category(name) is None
+
+
+TABLE = Path(__file__).with_name("kernel_names.yaml")
+LISTED = [
+    (name, expected, f"{repository}/{path}")
+    for repository, files in yaml.safe_load(TABLE.read_text()).items()
+    for path, lists in files.items()
+    for expected, names in lists.items()
+    for name in names
+]
+
+
+@pytest.mark.parametrize(("name", "expected", "source"), LISTED, ids=[row[0][:70] for row in LISTED])
+def test_a_kernel_is_what_its_source_says(name: str, expected: str, source: str) -> None:
+    library, _, kind = expected.partition("/")
+    if kind:
+        assert collective_name(name) == CollectiveName(None if kind == "-" else kind, library), source
+        assert kernel_category(name) == "communication"
+    else:
+        assert collective_name(name) is None, source
+        assert kernel_category(name) == (None if expected == "unknown" else expected), source
+
+
+def test_the_table_covers_libraries_and_lists_each_name_once() -> None:
+    libraries = {expected.partition("/")[0] for _, expected, _ in LISTED if "/" in expected}
+    assert libraries == {
+        "custom", "deepep", "flux", "mori", "mscclpp", "msccl", "nccl", "nixl", "nvshmem", "pplx", "uccl",
+    }  # fmt: skip
+    assert {e for _, e, _ in LISTED if "/" not in e} <= {*CATEGORIES, "unknown"}
+    assert [name for name, times in Counter(row[0] for row in LISTED).items() if times > 1] == []
+    assert len(LISTED) >= 120

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base names of kernels, and names that no profiler should print."""
+"""Base names of kernels, real and made up; names of all traces of the evidence."""
 
 from __future__ import annotations
 
+import csv
+import gzip
+import json
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -60,8 +65,7 @@ AT = "at::native::"
         ("void Functor::operator()<int>(int)", "Functor::operator()"),
         ("saxpy(double *, double *, int)", "saxpy"),
         ("void truncated_by_the_profiler<float, at::nat", "truncated_by_the_profiler"),
-        ("__amd_rocclr_copyBuffer.kd", "__amd_rocclr_copyBuffer"),
-        ("foo(int) [clone .kd]", "foo"),
+        *(("__amd_rocclr_copyBuffer.kd", "__amd_rocclr_copyBuffer"), ("foo(int) [clone .kd]", "foo")),
         ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
         ("_ZN5aiter11rmsnorm_fwdILi256EEEvPf", "_ZN5aiter11rmsnorm_fwdILi256EEEvPf"),
         ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
@@ -71,29 +75,14 @@ AT = "at::native::"
         ),
         ("Memcpy DtoD (Device -> Device) of a graph", "Memcpy DtoD (Device -> Device) of a graph"),
         ("std::enable_if<true>::type std::enable_if<true>::type f<1>(int)", "f"),
-        ("unsigned long long f(int)", "f"),
-        ("all-reduce.12", "all-reduce.12"),
-        ("((((", "(((("),
-        ("", ""),
+        *(("unsigned long long f(int)", "f"), ("all-reduce.12", "all-reduce.12"), ("((((", "(((("), ("", "")),
         # brackets are matched with their own kind
-        ("f<(a > b)>(int)", "f"),
-        ("f<a[3 > 2]>(int)", "f"),
-        ("f<{a}>(int)", "f"),
-        ("void f<int>(int) const", "f"),
-        ("f(int)::g(int)", "f::g"),
-        ("f<(x->y)>(int)", "f"),
-        ("a::operator<(int)", "a::operator<"),
-        ("a::operator->", "a::operator->"),
-        ("f)(int)", "f)"),
-        ("f>(int)", "f>"),
-        ("f<a)>(int)", "f"),
-        ("void f[abi:cxx11](int)", "f[abi:cxx11]"),
-        ("void f[with T = int](int)", "f[with T = int]"),
-        ("decltype(f()) g()", "g"),
-        ("a->b(int)", "a->b"),
-        ("int f(int)::g", "f::g"),
-        ("int f<a, b", "f"),
-        ("int h", "int h"),
+        *(("f<(a > b)>(int)", "f"), ("f<a[3 > 2]>(int)", "f"), ("f<{a}>(int)", "f")),
+        *(("void f<int>(int) const", "f"), ("f(int)::g(int)", "f::g"), ("f<(x->y)>(int)", "f")),
+        *(("a::operator<(int)", "a::operator<"), ("a::operator->", "a::operator->"), ("f)(int)", "f)")),
+        *(("f>(int)", "f>"), ("f<a)>(int)", "f"), ("void f[abi:cxx11](int)", "f[abi:cxx11]")),
+        *(("void f[with T = int](int)", "f[with T = int]"), ("decltype(f()) g()", "g")),
+        *(("a->b(int)", "a->b"), ("int f(int)::g", "f::g"), ("int f<a, b", "f"), ("int h", "int h")),
         ("int h(int)", "h"),
     ],
 )
@@ -112,13 +101,9 @@ def test_base_name(name: str, expected: str) -> None:
         ("_ZN7ck_tile6kentryILi256ELin1ENS_13FmhaFwdKernelINS_8PipelineEEEEEvDpT1_.kd", "attention"),
         ("_ZN7cutlass6KernelINS_4conv6kernel23ImplicitGemmConvolutionIiEEEEvNT_6ParamsE", "convolution"),
         # cut, or no name in it: what the launcher itself is called
-        ("_ZN7cutlass6KernelI", "gemm"),
-        ("_ZN7cutlass6KernelILi", "gemm"),
-        ("_ZN7cutlass6KernelINS", "gemm"),
-        ("_ZN7cutlass6KernelIL", "gemm"),
-        ("_Z11enable_sm90", None),
-        ("_Z11enable_sm90I99999x", None),
-        ("void cutlass::Kernel<", "gemm"),
+        *(("_ZN7cutlass6KernelI", "gemm"), ("_ZN7cutlass6KernelILi", "gemm")),
+        *(("_ZN7cutlass6KernelINS", "gemm"), ("_ZN7cutlass6KernelIL", "gemm"), ("_Z11enable_sm90", None)),
+        *(("_Z11enable_sm90I99999x", None), ("void cutlass::Kernel<", "gemm")),
     ],
 )
 def test_what_a_launcher_launches_decides_mangled_or_cut(name: str, expected: str | None) -> None:
@@ -143,30 +128,21 @@ def test_a_name_is_read_as_far_as_real_ones_reach(before: int, expected: str | N
         ("_ZN7ck_tile6kentryILi1ENS1_13FmhaFwdKernelIiEEEEvv", "fmhafwdkernel"),
         ("_ZN7cutlass6KernelIN5flash20enable_sm90_or_laterINS1_3FwdINS1_4", "fwd"),
         # Cut, or without a type: the launcher.
-        ("_ZN7cutlass6KernelIiE", "cutlass::kernel"),
-        ("_ZN7cutlass6KernelI9", "cutlass::kernel"),
+        *(("_ZN7cutlass6KernelIiE", "cutlass::kernel"), ("_ZN7cutlass6KernelI9", "cutlass::kernel")),
         # Components end where no number stands.
-        ("_ZN5aiter11rmsnorm_fwdE", "aiter::rmsnorm_fwd"),
-        ("_Z11rmsnorm_fwdgemm", "rmsnorm_fwd"),
+        *(("_ZN5aiter11rmsnorm_fwdE", "aiter::rmsnorm_fwd"), ("_Z11rmsnorm_fwdgemm", "rmsnorm_fwd")),
         ("_ZN5aiterL11rmsnorm_fwdE", "aiter::rmsnorm_fwd"),
-        ("_ZN12_GLOBAL__N_111rmsnorm_fwdE", "rmsnorm_fwd"),
-        ("_Z", "_z"),
+        *(("_ZN12_GLOBAL__N_111rmsnorm_fwdE", "rmsnorm_fwd"), ("_Z", "_z")),
         # Demangled: the first type among the arguments.
         ("void cutlass::Kernel<(anonymous namespace)::F<int>>(int)", "f"),
         ("cutlass::Kernel<true, 5, a::b>", "a::b"),
         ("cutlass::Kernel<cutlass::device_kernel<a::b>>", "a::b"),
         ("cutlass::Kernel<true, 5>", "cutlass::kernel"),
         # Result types, anonymous namespaces, what a compiler appends.
-        ("void a::(anonymous namespace)::f<int>(int)", "a::f"),
-        ("void a::<unnamed>::f(int)", "a::f"),
+        *(("void a::(anonymous namespace)::f<int>(int)", "a::f"), ("void a::<unnamed>::f(int)", "a::f")),
         ("std::enable_if<!(false), void>::type internal::f<int>(int)", "internal::f"),
-        ("std::f<int>(int)", "std::f"),
-        ("a [clone .x] [clone .kd]", "a"),
-        ("a.kd", "a"),
-        ("f(a<b>)", "f"),
-        ("f<a(b)>", "f"),
-        ("(x)", "(x)"),
-        ("<x>", "<x>"),
+        *(("std::f<int>(int)", "std::f"), ("a [clone .x] [clone .kd]", "a"), ("a.kd", "a"), ("f(a<b>)", "f")),
+        *(("f<a(b)>", "f"), ("(x)", "(x)"), ("<x>", "<x>")),
     ],
 )
 def test_what_the_rules_look_at(name: str, expected: str) -> None:
@@ -188,3 +164,45 @@ def test_names_of_a_megabyte_take_no_time(pattern: str) -> None:
     begin = time.perf_counter()
     base_name(name), collective_name(name), kernel_category(name)
     assert time.perf_counter() - begin < 2
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    rows = trace if isinstance(trace, list) else trace["traceEvents"]
+    return [row for row in rows if row.get("ph") == "X" and row.get("cat") in ("kernel", "Kernel")]
+
+
+def _union_ns(spans: list[tuple[int, int]]) -> int:
+    total, reached = 0, 0
+    for start, end in sorted(spans):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def test_communication_time_of_real_traces(test_data: Path) -> None:
+    """The union of communication kernels is that of an independent calculation, to the nanosecond."""
+    paths = {path.name: path for path in (test_data / "kineto").glob("*/*.json.gz")}
+    with (test_data / "expected" / "kineto_whole_trace.csv").open() as table:
+        expected = {row["file"]: int(row["comm_ns"]) for row in csv.DictReader(table)}
+    assert len(expected) >= 19
+    measured = {}
+    for name in expected:
+        rows = [row for row in _rows(paths[name]) if kernel_category(row["name"]) == "communication"]
+        begin = min((row["ts"] for row in rows), default=0)
+        spans = [(round((row["ts"] - begin) * 1000), round(row["dur"] * 1000)) for row in rows]
+        measured[name] = _union_ns([(start, start + length) for start, length in spans])
+    assert measured == expected
+
+
+def test_kernel_time_of_real_traces_is_classified(test_data: Path) -> None:
+    """At most 2 % of a real trace's kernel time is left without a category."""
+    unclassified = {}
+    for path in sorted((test_data / "kineto").glob("*/*.json.gz")):
+        rows = _rows(path)
+        total = sum(row["dur"] for row in rows)
+        unknown = sum(row["dur"] for row in rows if kernel_category(row["name"]) is None)
+        if total:
+            unclassified[path.name] = unknown / total
+    assert len(unclassified) >= 19
+    assert {name: share for name, share in unclassified.items() if share > 0.02} == {}

@@ -74,14 +74,9 @@ def test_keys_of_other_steps_are_not_bounded(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "requests"),
     [
-        (STEP, 3),
-        ("execute_context_2(512)_generation_6(6)", 8),
-        ("step[DECODE bs=32]", 32),
-        ("step[DECODE]", None),
-        ("ProfilerStep#3", None),
-        (f"step[DECODE bs={'9' * 15}]", 10**15 - 1),
-        (f"step[DECODE bs={'9' * 16}]", None),
-        (f"execute_context_1_generation_{'9' * 16}", None),
+        *((STEP, 3), ("execute_context_2(512)_generation_6(6)", 8), ("step[DECODE bs=32]", 32)),
+        *(("step[DECODE]", None), ("ProfilerStep#3", None), (f"step[DECODE bs={'9' * 15}]", 10**15 - 1)),
+        *((f"step[DECODE bs={'9' * 16}]", None), (f"execute_context_1_generation_{'9' * 16}", None)),
         (f"step[DECODE bs={'9' * 5000}]", None),
     ],
 )
@@ -94,13 +89,9 @@ def test_the_requests_of_a_step(name: str, requests: int | None) -> None:
     [
         ("execute_context_2(512)_generation_0(0)", "prefill"),
         ("execute_6_context_0(0)_generation_6(6)", "decode"),
-        ("execute_context_10_generation_20", "mixed"),
-        ("execute_context_00(0)_generation_0(0)", None),
-        ("step[EXTEND bs=2 toks=512]", "prefill"),
-        ("step[DECODE bs=2]", "decode"),
-        ("step[MIXED bs=2]", "mixed"),
-        ("step[IDLE bs=0]", None),
-        ("ProfilerStep#3", None),
+        *(("execute_context_10_generation_20", "mixed"), ("execute_context_00(0)_generation_0(0)", None)),
+        *(("step[EXTEND bs=2 toks=512]", "prefill"), ("step[DECODE bs=2]", "decode")),
+        *(("step[MIXED bs=2]", "mixed"), ("step[IDLE bs=0]", None), ("ProfilerStep#3", None)),
     ],
 )
 def test_the_phase_of_a_step(name: str, phase: str | None) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from formats import test_ascend_communication as ascend
-from formats import test_ascend_trace, test_chakra, test_nccl_profiler, test_tpu_duty_cycle
+from formats import test_ascend as ascend
+from formats import test_chakra, test_nccl_profiler, test_tpu_duty_cycle
 
 from cclbench.contribute.redaction import collect_identities, redact_file
 from cclbench.formats import Evidence
@@ -19,7 +19,7 @@ from cclbench.formats.recognition import recognise_head
 CASES: dict[str, Any] = {
     "chakra": test_chakra.write_json,
     "nccl_profiler": test_nccl_profiler.write,
-    "ascend_communication": lambda folder: ascend.write(folder / "communication.json", ascend.RANK),
+    "ascend_communication": lambda folder: ascend.write_json(folder / "communication.json", ascend.RANK),
     "tpu_duty_cycle": lambda folder: test_tpu_duty_cycle.written(folder, "sampler", {0.25: (0, 50)}),
 }
 
@@ -48,17 +48,17 @@ def test_a_copy_is_recognised_and_has_the_tables_and_facts_of_its_original(name:
 
 
 def test_a_copy_of_ascends_trace_has_its_rows(tmp_path: Path) -> None:
-    source = test_ascend_trace.write(tmp_path)
-    own = test_ascend_trace.read(source)[1]
+    source = ascend.write_trace(tmp_path)
+    own = ascend.read_trace(source)[1]
     named = {row[1] for row in own}
     assert "AscendCL@aclrtSynchronizeStream" in named
-    assert test_ascend_trace.read(copied(source))[1] == own
+    assert ascend.read_trace(copied(source))[1] == own
 
 
 def test_names_of_operations_and_groups_of_somebody_are_tokens(tmp_path: Path) -> None:
     """An entry keeps its place, its kind and its figures."""
     entry = ascend.operation(1.25, HCCS=2, acmelink=1) | {"note": "acme"}
-    source = ascend.write(
+    source = ascend.write_json(
         tmp_path / "communication.json", {"acme": {"p2p": {"hcom_send__1_0_1@acme": entry}}}
     )
     target = copied(source)

@@ -95,9 +95,7 @@ def test_all_servers_listen_on_this_machine_alone(listening: list[tuple[str, int
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_no_server_answers_a_peer_without_the_certificate(
-    listening: list[tuple[str, int]], tls: bool
-) -> None:
+def test_no_server_answers_without_the_certificate(listening: list[tuple[str, int]], tls: bool) -> None:
     arguments = {"ssl_context": untrusting(), "require_encryption": True} if tls else {}
     for host, port in listening:
         assert answer_of_http((host, port), tls=tls) == b""

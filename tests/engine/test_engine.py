@@ -68,9 +68,7 @@ def test_results_are_taken_one_by_one_while_others_are_made(engine: Engine) -> N
     assert all(done - taken <= 2 * 8 for _, done, _, taken in counts)
 
 
-def test_what_ends_between_a_look_and_the_next_is_counted(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ends_between_two_looks_is_counted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def one_of(futures: set[Future[object]], **_: object) -> tuple[set[Future[object]], set[Future[object]]]:
         wait(futures)  # all have ended, one is reported
         first = next(iter(futures))
@@ -193,8 +191,7 @@ ADDRESS = "is not a scheduler's address; such as tcp://HOST:8786"
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"name": "slurm"}, "no engine 'slurm'"),
-        ({"jobs": 0}, "jobs is 0"),
+        *(({"name": "slurm"}, "no engine 'slurm'"), ({"jobs": 0}, "jobs is 0")),
         ({"memory_bytes": 399_999_999}, "at least 400 MB"),
         ({"name": "dask", "memory_bytes": 10**9}, "does not apply to a Dask cluster"),
         *(

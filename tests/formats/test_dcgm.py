@@ -68,11 +68,7 @@ def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
 def test_clocks_memory_and_limits(written: Any) -> None:
     """MHz, MiB and NVML's mask: 0x80 is the power brake, 0x20 the software's thermal slowdown."""
     rows, _, _ = read(written("#Entity   SMCLK MMCLK FBUSD DVCCTR\nID\nGPU 0  1980 2619 1024 160\n"))
-    known = {
-        "sm_clock": (1.98e9, "Hz"),
-        "memory_clock": (2.619e9, "Hz"),
-        "memory_used": (float(1 << 30), "B"),
-    }
+    known = {"sm_clock": (1.98e9, "Hz"), "memory_clock": (2.619e9, "Hz"), "memory_used": (1 << 30, "B")}
     known |= {"power_limited": (1, "1"), "thermally_limited": (1, "1"), "hardware_limited": (0, "1")}
     assert [row[1:4] for row in rows] == [(name, *value) for name, value in known.items()]
 
@@ -92,18 +88,13 @@ def test_a_rate_times_the_time_since_the_last_sample_is_bytes(written: Any) -> N
     rows, left_out, _ = read(written(STAMPED))
     first, second = S + 250_000_000, S + 1_750_000_000
     assert rows == [
-        (0, "nvlink_tx_rate", 4000.0, "B/s", first, first),
-        (0, "power", 350.5, "W", first, first),
-        (1, "nvlink_tx_rate", 4000.0, "B/s", first, first),
-        (1, "power", 350.5, "W", first, first),
-        (0, "nvlink_tx_bytes", 12_000.0, "B", first, second),
-        (0, "power", 400.0, "W", first, second),
+        *((0, "nvlink_tx_rate", 4000.0, "B/s", first, first), (0, "power", 350.5, "W", first, first)),
+        *((1, "nvlink_tx_rate", 4000.0, "B/s", first, first), (1, "power", 350.5, "W", first, first)),
+        *((0, "nvlink_tx_bytes", 12_000.0, "B", first, second), (0, "power", 400.0, "W", first, second)),
         (0, "energy", 600.5, "J", first, second),
     ]
-    assert left_out == {
-        "values that are not read": 3,
-        "counts sampled once: their difference needs a second sample": 1,
-    }
+    once = "counts sampled once: their difference needs a second sample"
+    assert left_out == {"values that are not read": 3, once: 1}
 
 
 def test_heads_repeat_and_entities_are_whole_gpus(written: Any) -> None:
@@ -123,8 +114,7 @@ def test_prometheus_text(written: Any) -> None:
     rows, left_out, _ = read(written(PROMETHEUS))
     scrape = S + 123_000_000
     assert rows == [
-        (0, "gpu_utilization", 0.83, "1", None, None),
-        (0, "power", 455.5, "W", scrape, scrape),
+        *((0, "gpu_utilization", 0.83, "1", None, None), (0, "power", 455.5, "W", scrape, scrape)),
         (3, "nvlink_tx_rate", 2.5e9, "B/s", scrape, scrape),
         (3, "nvlink_rx_bytes", 4000.0, "B", S, S + 2_000_000_000),
     ]
@@ -135,8 +125,7 @@ def test_csv_of_fields_in_any_order(written: Any) -> None:
     """2⁴⁷ is DCGM's double for no value, and a share cannot exceed 1."""
     rows, left_out, _ = read(written(CSV))
     assert rows == [
-        (0, "nvlink_tx_rate", 5e9, "B/s", S, S),
-        (0, "sm_active", 0.25, "1", S, S),
+        *((0, "nvlink_tx_rate", 5e9, "B/s", S, S), (0, "sm_active", 0.25, "1", S, S)),
         (1, "nvlink_tx_rate", 6e9, "B/s", S + 1_000_000_000, S + 1_000_000_000),
         (1, "sm_active", 0.5, "1", S + 2_500_000_000, S + 2_500_000_000),
     ]
@@ -169,6 +158,7 @@ def test_the_exporters_own_configuration_is_no_evidence() -> None:
 
 
 POWER = "time,DCGM_FI_DEV_POWER_USAGE\n{},5\n"
+NO_TIME = "line 2: no time where one belongs; write ISO 8601, or seconds"
 BROKEN = {
     "empty": ("", "there is no counter in it"),
     "no head": ("GPU 0     0.5\n", "line 1: not a metric"),
@@ -178,51 +168,32 @@ BROKEN = {
     "negative": (DMON.replace("5000000", "-5"), "line 4: a counter below 0"),
     "absurd": (DMON.replace("5000000", "1e30"), "line 4: a counter below 0 or beyond 2⁶³"),
     "a GPU of no index": (PROMETHEUS.replace('gpu="3"', 'gpu="99999"'), "no index of a GPU"),
-    "two hosts": (
-        PROMETHEUS + f'{NVLTX}{{gpu="3",UUID="GPU-a"}} 1\n{NVLTX}{{gpu="3",UUID="GPU-b"}} 1\n',
-        "GPU 3 is another one than before",
-    ),
+    "two hosts": (PROMETHEUS.replace('gpu="0",UUID="GPU-6', 'gpu="3",UUID="GPU-7'), "GPU 3 is another one"),
     "metric cut": (PROMETHEUS + f'{NVLTX}{{gpu="0\n', "line 12: not a metric"),
     "beyond all time": (STAMPED.replace("1700000001", "9999999999"), "line 5: a time before 1970 or beyond"),
     "CSV of other length": (CSV + "1700000003,1\n", "line 5: 2 values under a header of 5"),
     "CSV of no time": (CSV.replace("1700000001", "noon"), "line 3: no time where one belongs"),
     "before the epoch": (CSV.replace("2023-11-14", "1923-11-14"), "line 2: a time before 1970"),
-    **{
-        f"before 1970 or of more than 63 bits: {time}": (POWER.format(time), f"line 2: a {says}")
-        for time, says in {
-            "9223372036.854775808": "time before 1970 or beyond 2262",
-            "9223372036854775808": "counter below 0 or beyond 2⁶³",
-            "1969-12-31T23:59:59Z": "time before 1970 or beyond 2262",
-        }.items()
-    },
-    **{
-        f"no time: {time}": (
-            POWER.format(time),
-            "line 2: no time where one belongs; write ISO 8601, or seconds",
-        )
-        for time in ("170000000", "17000000011", "noon", "")
-    },
+    "beyond 63 bits": (POWER.format("9223372036.854775808"), "line 2: a time before 1970 or beyond 2262"),
+    "more than 63 bits": (POWER.format("9223372036854775808"), "line 2: a counter below 0 or beyond 2⁶³"),
+    "just before 1970": (POWER.format("1969-12-31T23:59:59Z"), "line 2: a time before 1970 or beyond 2262"),
+    **{f"no time: {t}": (POWER.format(t), NO_TIME) for t in ("170000000", "17000000011", "noon", "")},
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_broken_files_say_where(written: Any, case: str) -> None:
-    text, says = BROKEN[case]
+@pytest.mark.parametrize(("text", "says"), BROKEN.values(), ids=BROKEN)
+def test_broken_files_say_where(written: Any, text: str, says: str) -> None:
     refused(read, written(text), says)
 
 
 @pytest.mark.parametrize(
     ("time", "at"),
     [
-        *(
-            ("1700000001", S + 10**9),
-            ("1700000001.5", S + 1_500_000_000),
-            ("1700000001002", S + 1_002_000_000),
-        ),
-        *(("1700000001000003", S + 1_000_003_000), ("1700000001000000004", S + 1_000_000_004)),
-        *(("9223372036854775807", (1 << 63) - 1), ("9223372036.854775807", (1 << 63) - 1)),
-        *(("1970-01-01T00:00:00Z", 0), ("1970-01-03T00:00:01.000005Z", (2 * 86_400 + 1) * 10**9 + 5000)),
-        ("1970-01-01T01:00:00+01:00", 0),
+        *(("1700000001", S + 10**9), ("1700000001.5", S + 1_500_000_000)),
+        *(("1700000001002", S + 1_002_000_000), ("1700000001000003", S + 1_000_003_000)),
+        *(("1700000001000000004", S + 1_000_000_004), ("9223372036854775807", (1 << 63) - 1)),
+        *(("9223372036.854775807", (1 << 63) - 1), ("1970-01-01T00:00:00Z", 0)),
+        *(("1970-01-03T00:00:01.000005Z", (2 * 86_400 + 1) * 10**9 + 5000), ("1970-01-01T01:00:00+01:00", 0)),
     ],
 )
 def test_times_are_seconds_or_their_thousandths_by_their_digits(written: Any, time: str, at: int) -> None:
@@ -254,6 +225,5 @@ def test_stamps_of_a_line_have_nine_or_ten_digits_and_the_first_sample_no_interv
     rows, _, _ = read(written(text))
     first, second = 999_999_999_500_000_000, 1_000_000_001_500_000_000
     assert [row[1:] for row in rows] == [
-        ("nvlink_tx_rate", 10.0, "B/s", first, first),
-        ("nvlink_tx_bytes", 20.0, "B", first, second),
+        *(("nvlink_tx_rate", 10.0, "B/s", first, first), ("nvlink_tx_bytes", 20.0, "B", first, second)),
     ]

@@ -32,15 +32,12 @@ def call(name: str, ts: int, dur: int, cat: str = "POSIX", pid: int = 7, **args:
 
 
 ROWS = [
-    meta("HH", name="moonshot-7", value=5),
-    meta("FH", name="/scratch/ada/lunar.h5", value=9),
-    call("start", 0, 0, "dftracer", version=1),
-    call("open64", 1_700_000_000_000_000, 10, fhash=9),
+    *(meta("HH", name="moonshot-7", value=5), meta("FH", name="/scratch/ada/lunar.h5", value=9)),
+    *(call("start", 0, 0, "dftracer", version=1), call("open64", 1_700_000_000_000_000, 10, fhash=9)),
     call("read", 1_700_000_000_000_020, 10, fhash=9, ret=4096, count=8192),
     call("fread", 1_700_000_000_000_025, 15, "STDIO", fhash=9, ret="10", size=8, count=100),
     call("pwrite64", 1_700_000_000_000_050, 0, fhash=9, ret=-1),
-    call("load_batch", 1_700_000_000_000_000, 100, "ada_loader"),
-    meta("PR", name="rank", value="3"),
+    *(call("load_batch", 1_700_000_000_000_000, 100, "ada_loader"), meta("PR", name="rank", value="3")),
     call("end", 1_700_000_000_000_100, 0, "dftracer", num_events=10),
 ]
 
@@ -88,11 +85,8 @@ def values(metric: str, table: pa.Table) -> dict[tuple[str | None, str | None], 
 def test_metrics_by_hand(tmp_path: Path) -> None:
     """Two processes: reads 20 to 40 µs and 30 to 60 µs are 40 µs, with an open of 10 µs 50 of 60 µs."""
     rows = [
-        call("open", 0, 10),
-        call("read", 20, 20, ret=3000),
-        call("read", 30, 30, pid=8, ret=1000),
-        call("epoch", 0, 500, "loader"),
-        call("write", 50, 5, ret=500),
+        *(call("open", 0, 10), call("read", 20, 20, ret=3000), call("read", 30, 30, pid=8, ret=1000)),
+        *(call("epoch", 0, 500, "loader"), call("write", 50, 5, ret=500)),
     ]
     table = read(written(tmp_path / "a.pfw.gz", rows)).io_calls
     assert table is not None
@@ -109,11 +103,8 @@ def test_metrics_by_hand(tmp_path: Path) -> None:
             ("metadata", "count"): 1,
         }
     )
-    assert values("storage.io_bytes", table) == {
-        (None, None): 4500,
-        ("read", None): 4000,
-        ("write", None): 500,
-    }
+    known: dict[Any, Any] = {(None, None): 4500, ("read", None): 4000, ("write", None): 500}
+    assert values("storage.io_bytes", table) == known
     assert values("storage.io_rate", table) == pytest.approx(
         {(None, None): 4500 / 40e-6, ("read", None): 1e8, ("write", None): 1e8}
     )

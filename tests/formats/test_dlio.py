@@ -39,25 +39,16 @@ STEPS: dict[str, Any] = {
     },
     "2": {"load": {"block1": [1.5]}, "proc": {"block1": [2.5]}},
 }
-EPOCHS: dict[str, Any] = {
-    "1": {
-        "start": "2026-04-04T16:33:42.960068",
-        "block1": {"start": "2026-04-04T16:33:42.962209"},
-        "end": "2026-04-04T16:34:15.862577",
-        "duration": "32.90",
-    }
-}
+BEGUN = {"start": "2026-04-04T16:33:42.960068", "block1": {"start": "2026-04-04T16:33:42.962209"}}
+EPOCHS: dict[str, Any] = {"1": BEGUN | {"end": "2026-04-04T16:34:15.862577", "duration": "32.90"}}
 Written = Callable[..., Path]
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
-    def write(document: object, name: str = "summary.json") -> Path:
-        path = tmp_path / name
-        path.write_text(document if isinstance(document, str) else json.dumps(document, indent=4))
-        return path
-
-    return write
+def written(written: Written) -> Written:
+    return lambda told, name="summary.json": written(
+        told if isinstance(told, str) else json.dumps(told, indent=4), name
+    )
 
 
 def read(path: Path) -> Evidence:
@@ -71,12 +62,9 @@ def test_what_it_calls_mb_and_gb_is_binary(written: Written) -> None:
     names = ("phase", "epoch", "figure", "unit", "value")
     assert [tuple(row[name] for name in names) for row in found.storage.to_pylist()] == [
         ("train", 1, "accelerator_utilization", "1", 0.9925),
-        ("train", 2, "accelerator_utilization", "1", 0.945),
-        ("train", 1, "samples_per_s", "1/s", 5.0),
-        ("train", 2, "samples_per_s", "1/s", 4.0),
-        ("train", None, "bytes_per_s", "B/s", 1139.5 * 1024**2),
-        ("save", None, "bytes_per_s", "B/s", 1024**3 / 2),
-        ("save", None, "time", "s", 3.25),
+        *(("train", 2, "accelerator_utilization", "1", 0.945), ("train", 1, "samples_per_s", "1/s", 5.0)),
+        *(("train", 2, "samples_per_s", "1/s", 4.0), ("train", None, "bytes_per_s", "B/s", 1139.5 * 1024**2)),
+        *(("save", None, "bytes_per_s", "B/s", 1024**3 / 2), ("save", None, "time", "s", 3.25)),
     ]
     assert found.facts == {"devices": 2, "epochs": 2}
     assert "may have cached" in found.notes[0]
@@ -88,8 +76,7 @@ def test_steps_are_numbered_through_the_epochs(written: Written) -> None:
     assert [
         (row["rank"], row["step"], row["dur_ns"], row["data_ns"]) for row in found.log_steps.to_pylist()
     ] == [
-        (3, 1, 5_500_000_000, 2_955_614_090),
-        (3, 2, 1_500_000_000, 250_000_000),
+        *((3, 1, 5_500_000_000, 2_955_614_090), (3, 2, 1_500_000_000, 250_000_000)),
         (3, 3, 2_500_000_000, 1_500_000_000),
     ]
     assert found.left_out == {"steps of evaluation": 1}

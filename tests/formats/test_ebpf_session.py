@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.changed_bytes import read_or_refused
 
 from cclbench.formats import READERS, Evidence
 from cclbench.formats.source_files import required_reader
@@ -37,8 +36,7 @@ def write(folder: Path, *, aggregates: bool = True) -> Path:
         base.executemany(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (1, MINUTE + 5, 70, 1, 5, 2000),
-                (2, MINUTE + 9, 70, 1, 5, 500),
+                *((1, MINUTE + 5, 70, 1, 5, 2000), (2, MINUTE + 9, 70, 1, 5, 500)),
                 (3, 2 * MINUTE, 71, 3, 2, 0),
             ],
         )
@@ -61,11 +59,9 @@ def values(found: Evidence) -> dict[tuple[Any, ...], float]:
     return {tuple(row[name] for name in columns): row["value"] for row in found.counters.to_pylist()}
 
 
-HOST = {
-    ("host_cpu_utilization", "1", None, MINUTE + 7, MINUTE + 7): 0.25,
-    ("host_memory_utilization", "1", None, MINUTE + 7, MINUTE + 7): 0.5,
-    ("host_load", None, None, MINUTE + 7, MINUTE + 7): 1.5,
-}
+HOST = {("host_cpu_utilization", "1", None, MINUTE + 7, MINUTE + 7): 0.25}
+HOST |= {("host_memory_utilization", "1", None, MINUTE + 7, MINUTE + 7): 0.5}
+HOST |= {("host_load", None, None, MINUTE + 7, MINUTE + 7): 1.5}
 
 
 def test_sums_of_the_tracer(tmp_path: Path) -> None:
@@ -128,12 +124,5 @@ def test_damaged_sessions(sql: str, said: str, tmp_path: Path) -> None:
 
 
 def test_mutations_are_read_or_refused(tmp_path: Path) -> None:
-    path, chance = write(tmp_path), random.Random(3)  # noqa: S311 - no secret
-    whole = path.read_bytes()
-    for _ in range(300):
-        content = bytearray(whole)
-        for _ in range(chance.randint(1, 8)):
-            content[chance.randrange(len(content))] = chance.randrange(256)
-        path.write_bytes(content[: chance.choice([len(content), chance.randrange(len(content))])])
-        with suppress(InputError):
-            READERS.get("ebpf_session").read(path)  # type: ignore[call-arg]
+    path = write(tmp_path)
+    read_or_refused(READERS.get("ebpf_session").read, path, path.read_bytes())

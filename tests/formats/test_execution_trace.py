@@ -43,16 +43,12 @@ def new(number: int, name: str, parent: int, inputs: list[Any], types: list[str]
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Write:
+def written(written: Write) -> Write:
     """Writes an execution trace of process 42."""
-
-    def write(*nodes: Node, pid: Any = 42) -> Path:
-        path = tmp_path / "et_3.json"
-        trace = {"schema": "1.0.1", "pid": pid, "time": "2023-09-07", "start_ts": 1, "nodes": list(nodes)}
-        path.write_text(json.dumps({**trace, "finish_ts": 2}))
-        return path
-
-    return write
+    trace = {"schema": "1.0.1", "pid": 42, "time": "2023-09-07", "start_ts": 1}
+    return lambda *nodes, **more: written(
+        json.dumps(trace | more | {"nodes": nodes, "finish_ts": 2}), "et_3.json"
+    )
 
 
 def told(trace: ExecutionTrace) -> list[tuple[str, Payload | None, int | None]]:
@@ -99,15 +95,11 @@ def test_new_layout_tells_the_groups_ranks(written: Write) -> None:
 def test_groups_are_listed_as_text(written: Write) -> None:
     listed = [
         {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "nccl", "ranks": [], "group_size": 4},
-        {"pg_name": "1", "pg_desc": "mesh_dp", "ranks": [1, 3], "group_size": 2},
-        {"pg_name": 2},
+        *({"pg_name": "1", "pg_desc": "mesh_dp", "ranks": [1, 3], "group_size": 2}, {"pg_name": 2}),
     ]
     trace = READER.read(written(new(2, "## process_group:init ##", 1, [json.dumps(listed)], ["String"])))
-    assert trace.groups == (
-        ProcessGroup("0", "default_pg", (0, 1, 2, 3)),
-        ProcessGroup("1", "mesh_dp", (1, 3)),
-        ProcessGroup("2"),
-    )
+    known = ProcessGroup("0", "default_pg", (0, 1, 2, 3)), ProcessGroup("1", "mesh_dp", (1, 3))
+    assert trace.groups == (*known, ProcessGroup("2"))
 
 
 def test_what_is_not_told_is_none(written: Write) -> None:
@@ -137,8 +129,7 @@ def test_what_is_not_told_is_none(written: Write) -> None:
         (b'{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}', True),
         (b'{"schema": "1.1.0", "nodes": []}', False),
         (b'{"schemaVersion": 1, "traceEvents": [{"schema": 1, "pid": 1, "nodes": 2}]}', False),
-        (b'["schema", "pid", "nodes"]', False),
-        (b"", False),
+        *((b'["schema", "pid", "nodes"]', False), (b"", False)),
     ],
 )
 def test_what_an_execution_trace_begins_with(head: bytes, known: bool) -> None:
@@ -155,8 +146,7 @@ INIT = '"## process_group:init ##"'
     [
         *(('"id": 2', '"id": "two"'), ('"pid": 42', '"pid": -42'), ('"nodes"', '"knots"')),
         *(("100, 4,", "-100, 4,"), ("100, 4,", f"{1 << 62}, 4,"), ('"inputs": [[5', '"inputs": [[\\5')),
-        ("100", "[" * 1_000_000 + "]" * 1_000_000),
-        ('"nccl:all_reduce", "id": 2', INIT + ', "id": 2'),
+        *(("100", "[" * 1_000_000 + "]" * 1_000_000), ('"nccl:all_reduce", "id": 2', INIT + ', "id": 2')),
         ('"finish_ts": 2}', ""),
     ],
     ids=["id", "pid", "no nodes", "negative", "huge", "malformed", "deep", "groups", "cut"],
@@ -310,9 +300,7 @@ def test_a_process_is_told_before_the_operators(tmp_path: Path) -> None:
         *(([6, 9, 0], None), ([6, 9, 0, 7], None), ([6, 9, 0, 7, 8], None)),
     ],
 )
-def test_names_of_collectives_stand_in_two_places(
-    written: Write, inputs: list[Any], collective: str | None
-) -> None:
+def test_collectives_named_in_two_places(written: Write, inputs: list[Any], collective: str | None) -> None:
     """Whatever stands behind it."""
     record = old(1, RECORDS, 0, inputs, [])
     (call,) = READER.read(written(record, old(2, "nccl:all_reduce", 1, [], []))).calls

@@ -154,15 +154,11 @@ BROKEN = {
     "more digits than a number has": (mlx5(10**30, 1), "line 1: text where a number"),
     "a fraction": (f"{SYS}/mlx5_0/ports/1/counters/port_rcv_data:1.5\n", "line 1: a count that is no whole"),
     "absurd time": (f"# time_ns {1 << 63}\n", "line 1: a time beyond 2⁶³ ns"),
-    "no text": (b"\xff\xfe\n", "line 1: not text"),
-    "endless line": (b"x" * 70_000, "line 1: more than 65536 bytes a line"),
-    "gzip cut": (gzip.compress(mlx5(1, 1).encode())[:30], "gzip stream is damaged"),
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_broken_files_say_where(written: Any, case: str) -> None:
-    text, says = BROKEN[case]
+@pytest.mark.parametrize(("text", "says"), BROKEN.values(), ids=BROKEN)
+def test_broken_files_say_where(written: Any, text: str, says: str) -> None:
     refused(read, written(text), says)
 
 
@@ -170,9 +166,7 @@ def test_the_capture_script_writes_what_is_read(repository: Path, tmp_path: Path
     """Without RDMA devices only its time."""
     script = repository / "scripts" / "capture" / "fabric_counters.sh"
     subprocess.run(["sh", str(script), "out.txt"], cwd=tmp_path, check=True, env={"PATH": os.environ["PATH"]})  # noqa: S607
-    first = (tmp_path / "out.txt").read_text().splitlines()[0]
-    assert first.startswith("# time_ns 1")
-    assert len(first) == len("# time_ns ") + 19
+    assert re.match(r"# time_ns 1\d{18}\n", (tmp_path / "out.txt").read_text())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import gzip
 import random
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,6 @@ class TestBlocks:
         found = list(read_blocks(path))
         assert b"".join(found) == text
         assert [4 * MIB <= len(block) < 4 * MIB + PIECE for block in found[:-1]] == [True, True]
-        path = tmp_path / "a"
         path.write_bytes(gzip.compress(noise(1000))[:-9])
         message = refused(lambda path: list(read_blocks(path)), path)
         assert message.startswith(f"{path}: gzip stream is damaged (Compressed file ended before")
@@ -234,12 +234,10 @@ class TestDamagedStreams:
     @staticmethod
     def readable(path: Path) -> bytes:
         found = b""
-        with open_bytes(path) as file:
+        with open_bytes(path) as file, suppress(EOFError):
             while True:
-                try:
-                    found += file.read1(PIECE)
-                except EOFError:
-                    return found
+                found += file.read1(PIECE)
+        return found
 
     @pytest.mark.parametrize("keep", [0.3, 0.6, 0.95])
     def test_all_but_the_last_piece_before_a_cut(self, tmp_path: Path, keep: float) -> None:

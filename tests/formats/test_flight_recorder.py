@@ -40,6 +40,7 @@ TORCH_2_13 = (
 FRAME = {"name": "train", "filename": "/home/user/train.py", "line": 7}
 NO_OUTPUT: Entry = {"output_sizes": [], "output_dtypes": []}
 NO_TENSORS = NO_OUTPUT | {"input_sizes": [], "input_dtypes": []}
+HALF_AND_LONG: Entry = {"input_dtypes": ["Half", "Long"]}
 
 
 def entry(name: str = "nccl:all_reduce", **changes: Any) -> Entry:
@@ -67,16 +68,13 @@ def group(ranks: str | None) -> dict[str, Any]:
 
 
 @pytest.fixture(params=["json", "pickle 2", "pickle 4"])
-def read(request: pytest.FixtureRequest, tmp_path: Path) -> Read:
+def read(request: pytest.FixtureRequest, written: Callable[..., Path]) -> Read:
     """Reads a dump in each of its layouts."""
 
     def read(told: dict[str, Any], name: str = "nccl_trace_rank_3") -> Evidence:
-        path = tmp_path / name
-        if request.param == "json":
-            path.write_text(json.dumps(told, sort_keys=True))
-        else:
-            path.write_bytes(pickle.dumps(told, protocol=int(request.param[-1])))
-        return FlightRecorder().read(path)
+        as_json = request.param == "json"
+        text = json.dumps(told, sort_keys=True) if as_json else pickle.dumps(told, int(request.param[-1]))
+        return FlightRecorder().read(written(text, name))
 
     return read
 
@@ -101,10 +99,8 @@ def test_a_dump_of_torch(tmp_path: Path) -> None:
     assert recognise_format(path, path.read_bytes()).name == "flight_recorder"
     found = FlightRecorder().read(path)
     assert rows(found, "kind", "library", "rank", "seq", "dtype", "bytes", "state") == [
-        ("all_reduce", "gloo", 0, 1, "Float", 48, None),
-        ("broadcast", "gloo", 0, 2, "Float", 48, None),
-        ("all_gather", "gloo", 0, 3, "Float", 96, None),
-        ("barrier", "gloo", 0, 4, None, None, None),
+        *(("all_reduce", "gloo", 0, 1, "Float", 48, None), ("broadcast", "gloo", 0, 2, "Float", 48, None)),
+        *(("all_gather", "gloo", 0, 3, "Float", 96, None), ("barrier", "gloo", 0, 4, None, None, None)),
     ]
     assert found.facts == {"flight_recorder_version": "2.10"}
     assert found.notes == ["4 of 4 collectives have no state: the backend states none"]
@@ -121,11 +117,7 @@ def test_a_dump_of_torch(tmp_path: Path) -> None:
         ("nccl:all_reduce", {"input_sizes": [[]], "output_sizes": [[]]}, "all_reduce", 4),
         ("nccl:all_reduce", {"input_sizes": [[0, 9]], "output_sizes": [[0, 9]]}, "all_reduce", 0),
         # 3 numbers of 2 bytes and 5 of 8
-        (
-            "nccl:all_reduce",
-            NO_OUTPUT | {"input_sizes": [[3], [5]], "input_dtypes": ["Half", "Long"]},
-            *("all_reduce", 46),
-        ),
+        ("nccl:all_reduce", {**NO_OUTPUT, "input_sizes": [[3], [5]], **HALF_AND_LONG}, "all_reduce", 46),
         ("nccl:all_reduce", {"input_dtypes": ["Odd"], "output_dtypes": ["Odd"]}, "all_reduce", None),
         ("nccl:all_reduce", {"input_dtypes": [], "output_dtypes": []}, "all_reduce", None),
         ("nccl:coalesced", NO_TENSORS, None, None),
@@ -141,13 +133,9 @@ def test_transfers_have_numbers_of_their_own_and_ends_that_are_ranks_of_the_job(
     found = read(dump(entry("nccl:send 0->1", **told, **NO_OUTPUT), entry("nccl:recv 0<-1", **told)))
     columns = ("kind", "library", "group", "group_size", "seq", "bytes", "src_rank", "dst_rank")
     assert rows(found, *columns) == [
-        ("send", "nccl", "1,3", 2, 5, 48, 1, 3),
-        ("recv", "nccl", "1,3", 2, 5, 48, 3, 1),
+        *(("send", "nccl", "1,3", 2, 5, 48, 1, 3), ("recv", "nccl", "1,3", 2, 5, 48, 3, 1)),
     ]
-    assert [(one.description, one.ranks) for one in found.groups] == [
-        ("default_pg", (0, 1, 2, 3)),
-        ("tp", (1, 3)),
-    ]
+    assert [(g.description, g.ranks) for g in found.groups] == [("default_pg", (0, 1, 2, 3)), ("tp", (1, 3))]
 
 
 def test_what_had_not_completed(read: Read) -> None:
@@ -210,16 +198,13 @@ def test_an_empty_dump_says_so(read: Read) -> None:
 @pytest.mark.parametrize(
     ("head", "confident"),
     [
-        (json.dumps(dump(entry()), sort_keys=True).encode(), True),
-        (json.dumps(dump()).encode(), True),
+        *((json.dumps(dump(entry()), sort_keys=True).encode(), True), (json.dumps(dump()).encode(), True)),
         # the beginning of a long dump, which names no groups yet
         (json.dumps(dump(*[entry()] * 20), sort_keys=True).encode()[:4096], True),
-        (b'{"collective_seq_id": 1}', False),
-        (pickle.dumps(dump(entry()), protocol=2), True),
+        *((b'{"collective_seq_id": 1}', False), (pickle.dumps(dump(entry()), protocol=2), True)),
         (pickle.dumps({"segments": [], "device_traces": []}), False),
         (b'{"traceEvents": [], "distributedInfo": {"pg_config": []}}', False),
-        (b"pg_config and pg_status, collective_seq_id and profiling_name", False),
-        (b"", False),
+        *((b"pg_config and pg_status, collective_seq_id and profiling_name", False), (b"", False)),
     ],
 )
 def test_recognised(head: bytes, confident: bool) -> None:
@@ -281,18 +266,10 @@ class TestRewritten:
         calls = [entry(), entry("nccl:_all_gather_base", collective_seq_id=2)]
         content = dump(*calls, hostname="gpunode-17", host_of={"0": "on gpunode-17"}, job_id=1_234_567)
         new, told = self.redacted(tmp_path, content)
-        assert told == {
-            ("hostname", "host name"): 1,
-            ("0", "host name"): 1,
-            ("job_id", "job"): 1,
-            ("frames", "source path"): 2,
-        }
-        assert new == content | {
-            "entries": [call | {"frames": []} for call in calls],
-            "hostname": "host-1",
-            "host_of": {"0": "on host-1"},
-            "job_id": None,
-        }
+        known = {("hostname", "host name"): 1, ("0", "host name"): 1}
+        assert told == known | {("job_id", "job"): 1, ("frames", "source path"): 2}
+        own = {"hostname": "host-1", "host_of": {"0": "on host-1"}, "job_id": None}
+        assert new == content | own | {"entries": [call | {"frames": []} for call in calls]}
         rows = [FlightRecorder().read(tmp_path / name).timings for name in ("nccl_trace_rank_0", "redacted")]
         assert rows[0].drop_columns("rank").equals(rows[1].drop_columns("rank"))
 
@@ -311,9 +288,8 @@ class TestRewritten:
 
     def test_what_is_nested_without_end_is_refused(self, tmp_path: Path) -> None:
         source = tmp_path / "a.pkl"
-        source.write_bytes(
-            b"\x80\x02" + (b"](" + b"N" * 16) * 2000 + pickle.dumps("pg_config", 2)[2:-1] + b"e" * 2000 + b"."
-        )
+        inner = pickle.dumps("pg_config", 2)[2:-1]
+        source.write_bytes(b"\x80\x02" + (b"](" + b"N" * 16) * 2000 + inner + b"e" * 2000 + b".")
         with pytest.raises(InputError, match="nested too deeply"):
             collect_identities([source])
 
@@ -326,30 +302,31 @@ def test_a_group_has_a_million_ranks_at_most(tmp_path: Path, count: int, known: 
 
 
 INT: Entry = {"input_dtypes": ["Int"]}
+LONG, BYTE, P2P = {"input_dtypes": ["Long"]}, {"input_dtypes": ["Byte"]}, {"is_p2p": True}
+
+
+def of(*sizes: list[int]) -> Entry:
+    return {"input_sizes": list(sizes)}
 
 
 BELIEVED: dict[str, tuple[Entry, str, Any, Entry]] = {
     "number": ({"collective_seq_id": (1 << 62) - 1}, "seq", (1 << 62) - 1, {"collective_seq_id": 1 << 62}),
     "first number": ({"collective_seq_id": 0}, "seq", 0, {"collective_seq_id": -1}),
     "number of a transfer": (
-        {"is_p2p": True, "p2p_seq_id": (1 << 62) - 1},
-        *("seq", (1 << 62) - 1, {"p2p_seq_id": 1 << 62}),
+        {**P2P, "p2p_seq_id": (1 << 62) - 1},
+        "seq",
+        (1 << 62) - 1,
+        {"p2p_seq_id": 1 << 62},
     ),
     "first number of a transfer": ({"is_p2p": True, "p2p_seq_id": 0}, "seq", 0, {"p2p_seq_id": -1}),
     "duration": ({"duration_ms": 1e11}, "dur_ns", 10**17, {"duration_ms": 1.00001e11}),
     "no duration": ({"duration_ms": 0.0}, "dur_ns", 0, {"duration_ms": -0.5}),
-    "size": (
-        {"input_sizes": [[1 << 57]], "input_dtypes": ["Long"]},
-        *("bytes", 1 << 60, {"input_sizes": [[(1 << 57) + 1]], "input_dtypes": ["Long"]}),
-    ),
-    "dimension": (
-        {"input_sizes": [[1 << 60, 1]], "input_dtypes": ["Byte"]},
-        *("bytes", 1 << 60, {"input_sizes": [[(1 << 60) + 1, 0]], "input_dtypes": ["Byte"]}),
-    ),
-    "no dimension": ({"input_sizes": [[0]]}, "bytes", 48, {"input_sizes": [[-1]]}),
+    "size": (LONG | of([1 << 57]), "bytes", 1 << 60, LONG | of([(1 << 57) + 1])),
+    "dimension": (BYTE | of([1 << 60, 1]), "bytes", 1 << 60, BYTE | of([(1 << 60) + 1, 0])),
+    "no dimension": (of([0]), "bytes", 48, of([-1])),
     # of any number of dimensions the product would have as many digits
-    "dimensions": (INT | {"input_sizes": [[1] * 64]}, "bytes", 48, INT | {"input_sizes": [[1 << 40] * 65]}),
-    "product": ({}, "bytes", 48, {"input_sizes": [[1 << 40, 1 << 40]]}),
+    "dimensions": (INT | of([1] * 64), "bytes", 48, INT | of([1 << 40] * 65)),
+    "product": ({}, "bytes", 48, of([1 << 40, 1 << 40])),
     "name": ({"profiling_name": "nccl:barrier"}, "kind", "barrier", {"profiling_name": 7}),
     "sizes": ({}, "bytes", 48, {"input_sizes": "many"}),
 }
@@ -362,14 +339,11 @@ def test_bounds_of_what_is_believed(read: Read, tmp_path: Path, name: str) -> No
     refused(lambda _: read(dump(entry(**beyond))), tmp_path / "nccl_trace_rank_3")
 
 
-@pytest.mark.parametrize("changes", [{"entries": {"0": 1}}, {"pg_config": []}])
-def test_parts_of_a_wrong_type(read: Read, tmp_path: Path, changes: dict[str, Any]) -> None:
-    refused(lambda _: read(dump(**changes)), tmp_path / "nccl_trace_rank_3")
-
-
-def test_an_impossible_size_says_of_which_entry(read: Read, tmp_path: Path) -> None:
-    told = dump(entry(), entry(input_sizes=[[1 << 58]], input_dtypes=["Long"]))
+def test_parts_of_a_wrong_type_and_of_which_entry_a_size_is_impossible(read: Read, tmp_path: Path) -> None:
     path = tmp_path / "nccl_trace_rank_3"
+    for changes in ({"entries": {"0": 1}}, {"pg_config": []}):
+        refused(lambda _, changes=changes: read(dump(**changes)), path)
+    told = dump(entry(), entry(input_sizes=[[1 << 58]], input_dtypes=["Long"]))
     assert refused(lambda _: read(told), path) == (
         f"{path}: entry 2 has tensors of an impossible size; write it again, or remove it to do without"
     )

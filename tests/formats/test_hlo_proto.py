@@ -20,10 +20,8 @@ def instructions(*computations: list[bytes]) -> dict[str, Instruction]:
 @pytest.mark.parametrize(
     ("opcodes", "category"),
     [
-        ("parameter dot reduce", "gemm"),
-        ("convolution add", "convolution"),
-        *(("custom-call dot", "gemm"), ("custom-call add", None)),
-        *(("gather reduce", "embedding"), ("multiply reduce", "reduction")),
+        *(("parameter dot reduce", "gemm"), ("convolution add", "convolution"), ("custom-call dot", "gemm")),
+        *(("custom-call add", None), ("gather reduce", "embedding"), ("multiply reduce", "reduction")),
         *(("parameter transpose copy", "copy"), ("broadcast tanh", "elementwise")),
     ],
 )
@@ -35,13 +33,10 @@ def test_a_fusion_is_what_is_in_it(opcodes: str, category: str | None) -> None:
 def test_bytes_are_those_of_all_operands_and_results() -> None:
     pair = message((2, 13), (4, array(8, kind=16)), (4, array(3, kind=16)))
     given = [
-        instruction(n, "parameter", array(size, kind=16), at) for n, size, at in (("a", 8, 1), ("b", 3, 2))
+        instruction(n, "parameter", array(size, kind=16), i) for n, size, i in (("a", 8, 1), ("b", 3, 2))
     ]
-    reduced = (
-        ("r", pair, 3, 1, 2),
-        ("absurd", array(1 << 40, 1 << 40), 4, 1),
-        ("nibbles", array(8, kind=21), 5, 77),
-    )
+    reduced = [("r", pair, 3, 1, 2), ("absurd", array(1 << 40, 1 << 40), 4, 1)]
+    reduced.append(("nibbles", array(8, kind=21), 5, 77))
     found = instructions([*given, *(instruction(name, "all-reduce", *told) for name, *told in reduced)])
     origin = InstructionOrigin("all-reduce", shapes="[[8],[3]]", dtypes='["bf16","bf16"]')
     assert found["r"] == Instruction("all-reduce", "communication", "bf16", 22, 22, Participants(), origin)
@@ -54,6 +49,7 @@ IOTA = message((1, 2), (2, 2), (3, b"\x02\x02"), (4, b"\x01\x00"))
 AXES = message((1, message((2, 2))), (1, message((2, 2))))
 FIRST_AXIS = (2, message((1, 1)))
 TILED = message((3, message((1, b"\x02\x02"), (2, b"\x01\x00"))))
+LISTED, PART_OF_AXIS = message((2, b"\x00\x02\x01\x03")), (2, message((2, message((1, 1), (2, 2)))))
 KNOWN = ((0, 2), (1, 3))
 NOTATIONS = {
     "listed before 2024": (message(*((49, message((1, ids))) for ids in (b"\x00\x02", b"\x01\x03"))), KNOWN),
@@ -62,17 +58,9 @@ NOTATIONS = {
     "iota": (message((92, IOTA)), KNOWN),
     # Axes of 2 and 2, grouped along the first, whose index 0 is left out.
     "mesh": (message((93, message((1, AXES), (2, b"")))), KNOWN),
-    "mesh of listed devices": (
-        message((93, message((1, AXES + message((2, b"\x00\x02\x01\x03"))), FIRST_AXIS))),
-        KNOWN,
-    ),
+    "mesh of listed devices": (message((93, message((1, AXES + LISTED), FIRST_AXIS))), KNOWN),
     "mesh of tiled devices": (message((93, message((1, AXES + TILED), FIRST_AXIS))), KNOWN),
-    "part of an axis": (
-        message(
-            (93, message((1, message((1, message((2, 4))))), (2, message((2, message((1, 1), (2, 2)))))))
-        ),
-        KNOWN,
-    ),
+    "part of an axis": (message((93, message((1, message((1, message((2, 4))))), PART_OF_AXIS))), KNOWN),
     "nothing": (b"", None),
     "iota of other devices": (message((92, message((1, 2), (2, 2), (3, b"\x02\x03")))), None),
     "axis beyond": (message((93, message((1, message((1, message((2, 2))))), (2, message((1, 7)))))), None),
@@ -97,11 +85,8 @@ OPERANDS = [
     instruction("a", "parameter", array(2, 3, 5), 1),
     instruction("b", "parameter", array(2, 5, 7), 2) + message((9, 1)),
 ]
-PRODUCT = {
-    "shapes": "[[2,3,5],[2,5,7]]",
-    "dtypes": '["f32","f32"]',
-    "values": '["","","[2]","[1]","[0]","[0]","f32"]',
-}
+PRODUCT = {"shapes": "[[2,3,5],[2,5,7]]", "dtypes": '["f32","f32"]'}
+PRODUCT |= {"values": '["","","[2]","[1]","[0]","[0]","f32"]'}
 
 
 def fused(flops: int) -> str:
@@ -186,16 +171,9 @@ def test_bytes_of_absurd_arrays_are_unknown(dims: tuple[int, ...], size: int | N
 def test_types_and_bytes_where_operands_differ_or_are_missing() -> None:
     nested = message((2, 13), (4, message((2, 13), (4, array(2)))), (4, array(3)))
     sums = (("mixed", 3, 2), ("same", 4, 1), ("lost", 5, 77))
-    found = instructions(
-        [
-            *(
-                instruction("a", "parameter", array(2), 1),
-                instruction("b", "parameter", array(2, kind=16), 2),
-            ),
-            *(instruction(name, "add", array(2), at, 1, other) for name, at, other in sums),
-            instruction("deep", "tuple", nested, 6),
-        ]
-    )
+    given = [instruction("a", "parameter", array(2), 1), instruction("b", "parameter", array(2, kind=16), 2)]
+    made = [instruction(name, "add", array(2), at, 1, other) for name, at, other in sums]
+    found = instructions([*given, *made, instruction("deep", "tuple", nested, 6)])
     known = {"a": ("f32", 0, 8), "b": ("bf16", 0, 4), "mixed": (None, 12, 8), "same": ("f32", 16, 8)}
     known |= {"lost": ("f32", None, 8), "deep": ("f32", 0, 20)}
     assert {name: (i.dtype, i.in_bytes, i.out_bytes) for name, i in found.items()} == known
@@ -220,8 +198,7 @@ def test_what_an_instruction_does_by_its_opcode(opcode: str, category: str | Non
 @pytest.mark.parametrize(
     ("fields", "found"),
     [
-        (b"", Participants()),
-        (message((26, 1)), Participants(has_channel=True)),
+        *((b"", Participants()), (message((26, 1)), Participants(has_channel=True))),
         (message((26, 0), (71, 1)), Participants(has_global_ids=True)),
         (message((87, b"")), Participants(groups=())),
         (message((52, message((1, 3), (2, 5))), (52, message((2, 1)))), Participants(pairs=((3, 5), (0, 1)))),
@@ -296,8 +273,7 @@ TAIL = '"[1,2]","[0,1,2]","[1,2]","[3,3]","[1,2]","[1,0]","[1,1]","[1,2]"]'
 @pytest.mark.parametrize(
     ("opcode", "target", "computed"),
     [
-        ("convolution", "", "output"),
-        ("custom-call", "__cudnn$convForward", "output"),
+        *(("convolution", "", "output"), ("custom-call", "__cudnn$convForward", "output")),
         ("custom-call", "__cudnn$convBiasActivationForward", "output"),
         ("custom-call", "__cudnn$convBackwardInput", "input"),
         ("custom-call", "__cudnn$convBackwardFilter", "kernel"),
@@ -330,11 +306,8 @@ def custom_call(target: str, config: str, shape: bytes, *operands: bytes) -> Ins
         *(("lapack_sgetrf_ffi", "lu"), ("cusolver_getrf_ffi", "lu"), ("hipsolver_geqrf_ffi", "geqrf")),
         *((f"{name}_ffi", "householder_product") for name in ("lapack_zungqr", "cusolver_orgqr")),
         *(("lapack_dtrsm_ffi", "triangular_solve"), ("__cusolver$cholesky", "cholesky")),
-        *(
-            ("lapack_ssyevd_ffi", "eigh"),
-            ("cusolver_gesvdj_ffi", "svd"),
-            ("lapack_sgehrd_ffi", "custom-call"),
-        ),
+        *(("lapack_ssyevd_ffi", "eigh"), ("cusolver_gesvdj_ffi", "svd")),
+        ("lapack_sgehrd_ffi", "custom-call"),
     ],
 )
 def test_routines_of_linear_algebra_are_operators(target: str, operator: str) -> None:
@@ -405,8 +378,7 @@ def test_solutions_factors_and_products_by_libraries() -> None:
     [
         (message((51, message((1, b"\x00\x00")))), ',"DEFAULT"'),
         (message((51, message((1, b"\x02\x02")))), ""),
-        (message((51, message((2, 9)))), ',"DOT_TF32_TF32_F32"'),
-        (message((51, message((2, 99)))), ""),
+        *((message((51, message((2, 9)))), ',"DOT_TF32_TF32_F32"'), (message((51, message((2, 99)))), "")),
     ],
 )
 def test_a_product_states_the_precision_that_it_may_have(fields: bytes, precision: str) -> None:

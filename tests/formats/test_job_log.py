@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lines of jobs' logs state, and how ranks, restarts, colours and progress bars are told apart."""
+"""Lines of jobs' logs: what they state, ranks, restarts, colours, bars; the table of steps that they make."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from helpers.changed_bytes import read_or_refused
 from helpers.job_logs import FAMILY_LINES, MLLOG, TITAN, TITAN_HEAD
 from helpers.nccl_job import Process
 from helpers.refused import refused
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.job_log import JobLog, reading
+from cclbench.formats.job_log.columns import UNKNOWN
 from cclbench.formats.job_log.families import FAMILIES
 from cclbench.formats.job_log.layout import separated_columns
+from cclbench.formats.job_log.step_table import StepColumns, step_table
 from cclbench.formats.nccl_log import NcclLog
 
 Read = Callable[..., Evidence]
@@ -28,15 +34,9 @@ MEGATRON = (
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Read:
+def read(written: Callable[..., Path]) -> Read:
     """Reads a log of these lines."""
-
-    def read(*lines: str, end: str = "\n") -> Evidence:
-        path = tmp_path / "job.out"
-        path.write_text("".join(line + end for line in lines), newline="")
-        return JobLog().read(path)
-
-    return read
+    return lambda *lines, end="\n": JobLog().read(written("".join(line + end for line in lines), "job.out"))
 
 
 def columns(found: Evidence, *names: str) -> list[tuple[Any, ...]]:
@@ -133,8 +133,7 @@ def test_stamps_time_the_steps_between_two_lines(read: Read) -> None:
     """10 s for the five steps from 5 to 10: 2 s each; the first line has no time."""
     found = read(*TITAN_HEAD, TITAN.format(second=5, step=5), TITAN.format(second=15, step=10))
     assert columns(found, "step", "steps", "dur_ns", "timed_by", "tokens") == [
-        (5, 5, None, None, 16 * 512),
-        (10, 5, 2_000_000_000, "stamps", 16 * 512),
+        *((5, 5, None, None, 16 * 512), (10, 5, 2_000_000_000, "stamps", 16 * 512)),
     ]
     parallel = {"pipeline": 1, "replicate": 1, "shard": 8, "context": 1, "tensor": 2, "expert": 1}
     known = {"producer": "torchtitan"} | {f"{name}_parallel": size for name, size in parallel.items()}
@@ -285,3 +284,50 @@ def test_damaged_logs_are_read_or_refused(tmp_path: Path) -> None:
     lines = [line for line, _ in FAMILY_LINES.values()]
     text = "\n".join([*TITAN_HEAD, *lines, *(MEGATRON.format(n, n, 1000) for n in (1, 2, 1))])
     read_or_refused(JobLog().read, tmp_path / "job.log", text.encode())
+
+
+Line = tuple[int, int, float, float, int]
+"""Rank, step, ms, loss and stamp."""
+
+
+def table_of(*blocks: list[Line]) -> pa.Table:
+    lines = StepColumns("megatron")
+    for block in blocks:
+        rank, step, ms, loss, stamp = (np.array(column) for column in zip(*block, strict=True))
+        lines.count += len(block)
+        lines.append("rank", rank)
+        lines.append("step", step.astype(np.float64))
+        lines.append("step_ms", ms.astype(np.float64))
+        lines.append("loss", loss.astype(np.float64))
+        lines.append("stamp", stamp)
+    return step_table(lines, {})[0]
+
+
+@st.composite
+def interleaved(draw: st.DrawFn) -> tuple[list[list[Line]], list[Line]]:
+    """Lines of each rank, and all of them in another order, in which each rank's stay in order."""
+    ms, loss = st.sampled_from([np.nan, 0.0, 20.0, 21.5]), st.sampled_from([np.nan, 2.5, 3.0])
+    stamps, steps = (
+        st.sampled_from([UNKNOWN, 10**18, 10**18 + 7]),
+        st.sets(st.integers(0, 50), min_size=1, max_size=6),
+    )
+    ranks = [
+        [(rank, step, draw(ms), draw(loss), draw(stamps)) for step in sorted(draw(steps))]
+        for rank in range(draw(st.integers(1, 3)))
+    ]
+    order = draw(st.permutations([rank for rank, own in enumerate(ranks) for _ in own]))
+    left = [iter(own) for own in ranks]
+    return ranks, [next(left[rank]) for rank in order]
+
+
+@given(interleaved(), st.integers(1, 9))
+def test_lines_of_any_order_are_the_same_rows(lines: tuple[list[list[Line]], list[Line]], size: int) -> None:
+    ranks, mixed = lines
+    blocks = [mixed[first : first + size] for first in range(0, len(mixed), size)]
+    table, single = table_of(*blocks), pa.concat_tables([table_of(own) for own in ranks])
+    first = np.flatnonzero(np.diff(single["rank"].to_numpy(), prepend=-1))
+    assert table.drop_columns("steps").to_pylist() == single.drop_columns("steps").to_pylist()
+    # the steps of a first line are the usual number of all ranks
+    steps, alone = table["steps"].to_numpy().copy(), single["steps"].to_numpy().copy()
+    steps[first] = alone[first] = 0
+    assert steps.tolist() == alone.tolist()

@@ -27,49 +27,36 @@ DECODER = msgspec.json.Decoder(list[dict[str, Any]])
 
 TEXT = st.text(st.sampled_from('ab"\\{}[],: \n/é\u2028'), max_size=12)
 LOOKS_LIKE_EVENTS = st.lists(st.fixed_dictionaries({"name": TEXT}, optional={"ph": TEXT}), max_size=3)
-ARGS = st.dictionaries(
-    st.sampled_from(["name", "ph", "x", "Input Dims"]),
-    st.one_of(TEXT, LOOKS_LIKE_EVENTS, st.lists(st.lists(st.integers(0, 9), max_size=2), max_size=2)),
-    max_size=3,
-)
-EVENTS = st.lists(
-    st.fixed_dictionaries(
-        {"ph": st.just("X"), "name": TEXT}, optional={"args": ARGS, "ts": st.integers(0, 99)}
-    ),
-    max_size=12,
-)
-OUTER = st.dictionaries(
-    st.sampled_from(["deviceProperties", "traceName", "distributedInfo", "z"]),
-    st.one_of(
-        TEXT, LOOKS_LIKE_EVENTS, st.lists(st.fixed_dictionaries({"id": st.integers(0, 9)}), max_size=3)
-    ),
-    max_size=2,
-)
+DIMS = st.lists(st.lists(st.integers(0, 9), max_size=2), max_size=2)
+NAMES = st.sampled_from(["name", "ph", "x", "Input Dims"])
+ARGS = st.dictionaries(NAMES, st.one_of(TEXT, LOOKS_LIKE_EVENTS, DIMS), max_size=3)
+MORE = {"args": ARGS, "ts": st.integers(0, 99)}
+EVENTS = st.lists(st.fixed_dictionaries({"ph": st.just("X"), "name": TEXT}, optional=MORE), max_size=12)
+DEVICES = st.lists(st.fixed_dictionaries({"id": st.integers(0, 9)}), max_size=3)
+KEYS = st.sampled_from(["deviceProperties", "traceName", "distributedInfo", "z"])
+OUTER = st.dictionaries(KEYS, st.one_of(TEXT, LOOKS_LIKE_EVENTS, DEVICES), max_size=2)
 LAYOUTS = st.sampled_from(
-    [(None, (",", ":")), (None, (", ", ": ")), (1, (",", ": ")), (None, (" ,\n ", " : "))]
+    [(None, (",", ":")), (None, (", ", ": ")), (1, (",", ": ")), (None, (",\n ", " : "))]
 )
+
+
+WHOLE: dict[str, Any] = {"events": EVENTS, "outer": st.tuples(OUTER, OUTER), "layout": LAYOUTS}
+WHOLE["bare"] = st.booleans()
 
 
 def written(
-    events: list[Any], before: dict[str, Any], after: dict[str, Any], layout: Any, bare: bool
+    events: list[Any], outer: tuple[dict[str, Any], dict[str, Any]], layout: Any, bare: bool
 ) -> bytes:
-    indent, separators = layout
+    (before, after), (indent, separators) = outer, layout
     whole = events if bare else {**before, "traceEvents": events, **{f"{k}_": v for k, v in after.items()}}
     return json.dumps(whole, indent=indent, separators=separators, ensure_ascii=False).encode()
 
 
-@given(
-    events=EVENTS,
-    outer=st.tuples(OUTER, OUTER),
-    layout=LAYOUTS,
-    bare=st.booleans(),
-    packed=st.booleans(),
-    chunk=st.sampled_from([1, 7, 64, 300]),
-)
+@given(**WHOLE, packed=st.booleans(), chunk=st.sampled_from([1, 7, 64, 300]))
 def test_any_chunks_give_what_json_gives(tmp_path, monkeypatch, events, outer, layout, bare, packed, chunk):
     monkeypatch.setattr(json_events, "CHUNK", chunk)
     path = tmp_path / "t.json"
-    text = written(events, *outer, layout, bare)
+    text = written(events, outer, layout, bare)
     path.write_bytes(gzip.compress(text, 1) if packed else text)
     stream = JsonEvents(path, DECODER)
     got = [event for chunk_text, decoded in stream for event in _same(chunk_text, decoded)]
@@ -84,18 +71,12 @@ def _same(chunk: bytes, decoded: list[Any]) -> list[Any]:
     return decoded
 
 
-@given(
-    events=EVENTS,
-    outer=st.tuples(OUTER, OUTER),
-    layout=LAYOUTS,
-    bare=st.booleans(),
-    size=st.sampled_from([20, 64, 200]),
-)
+@given(**WHOLE, size=st.sampled_from([20, 64, 200]))
 def test_parts_together_are_the_whole(tmp_path, monkeypatch, events, outer, layout, bare, size):
     monkeypatch.setattr(json_events, "CHUNK", 128)
     monkeypatch.setattr(kineto_reader, "PART_BYTES", size)
     path = tmp_path / "t.json"
-    text = written(events, *outer, layout, bare)
+    text = written(events, outer, layout, bare)
     path.write_bytes(text)
     parts = trace_reader("kineto").parts(path)
     if parts != [Part()]:

@@ -81,9 +81,7 @@ ONE_JOB = [("job", {JOB: 1})]
         ('{"a": "host", "b": "c"}', None, []),
     ],
 )
-def test_texts_that_change_and_where_they_count(
-    text: str, expected: str | None, counted: list[tuple[str, dict[str, int]]]
-) -> None:
+def test_changed_texts(text: str, expected: str | None, counted: list[tuple[str, dict[str, int]]]) -> None:
     redactor = Plain()
     assert rewritten(text, redactor) == (expected or text)
     assert redactor.listed == counted

@@ -1,15 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Kineto rows tell of collectives, under every name it has had."""
+"""What Kineto rows tell of collectives, and fields of events to their bounds."""
 
 from __future__ import annotations
 
+import json
+import zlib
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from helpers.refused import refused
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cclbench.formats import Payload
-from cclbench.formats.kineto.events import Args
+from cclbench.formats.kineto.events import (
+    DECODER,
+    PYTHON,
+    Args,
+    CallDecoder,
+    CallEvent,
+    PythonEvent,
+    argument_columns,
+    autograd_columns,
+    operator_ids,
+)
+from cclbench.formats.kineto.kinds import device_index, track_number
 from cclbench.formats.kineto.payloads import StatedCollectives, ranks_of_text
 from cclbench.ground.errors import InputError
 
@@ -40,8 +57,7 @@ def test_names_of_2023_and_peers(read, write, event):
     ("told", "ranks"),
     [
         ({"Process Group Ranks": "[8, 9, 10]", "Group size": 3}, (8, 9, 10)),
-        ({"Group size": 3, "Global rank start": 5, "Global rank stride": 8}, (5, 13, 21)),
-        ({}, None),
+        *(({"Group size": 3, "Global rank start": 5, "Global rank stride": 8}, (5, 13, 21)), ({}, None)),
     ],
 )
 def test_ranks_of_the_group(read, write, event, told, ranks):
@@ -203,3 +219,133 @@ def test_a_row_tells_of_a_collective_by_its_metadata_before_its_name():
         assert (found.in_elements, found.out_elements) == (2, 9)
     assert stated("record_param_comms") is None
     assert stated("gloo:send") == (Payload(source="annotation", collective="send"), None)
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "most"),
+    [
+        *((name, -(1 << 63), (1 << 63) - 1) for name in ("correlation", "Total Allocated", "Seq")),
+        *((name, -(1 << 31), (1 << 31) - 1) for name in ("Rank", "Device Type")),
+        *((name, 0, 1 << 56) for name in ("In msg nelems", "Out msg size")),
+        ("flops", 0, 1 << 64),
+    ],
+)
+def test_numbers_of_args_to_their_bounds(field: str, least: int, most: int) -> None:
+    def decoded(value: int) -> Any:
+        return DECODER.decode(json.dumps([{"args": {field: value}}]).encode())
+
+    for value in (least, most):
+        assert decoded(value)[0].args != Args()
+    # A float tells the next number above 2⁶⁴ from it only so far away.
+    for value in (least - 1, most + (1 << 12 if field == "flops" else 1)):
+        with pytest.raises(msgspec.DecodeError):
+            decoded(value)
+
+
+def args_of(*given: dict[str, Any]) -> list[Args]:
+    text = json.dumps([{"args": args} for args in given]).encode()
+    return [event.args or Args() for event in DECODER.decode(text)]
+
+
+def test_ids_and_numbers_of_operators() -> None:
+    def ids(*stated: Any) -> list[int | None]:
+        return operator_ids(args_of(*({"External id": i} for i in stated))).to_pylist()
+
+    last = (1 << 63) - 1
+    assert ids(1, 0, -1, None, last) == [1, None, None, None, last]
+    strange = ("5", 2.5, 1 << 63, -(1 << 63))
+    assert ids(1, *strange, last, True, [3], 0) == [1, *[None] * 4, last, None, None, None]
+    # under the name of 2021 they count where there is no other
+    assert operator_ids(args_of({"external id": 4}, {})).to_pylist() == [4, None]
+    assert operator_ids(args_of({"external id": 4}, {"External id": 7})).to_pylist() == [None, 7]
+    stated = [{"Sequence number": n, "Fwd thread id": n} for n in (0, 1, 9, -1, "3", True, (1 << 63) - 2)]
+    columns = autograd_columns(args_of(*stated, {}))
+    assert columns["sequence"].to_pylist() == [0, 1, 9, None, None, None, (1 << 63) - 2, None]
+    assert columns["forward_thread"].to_pylist() == [None, 1, 9, None, None, None, (1 << 63) - 2, None]
+    columns = autograd_columns(args_of({"Sequence number": (1 << 63) - 1}, {"Sequence number": 2}))
+    assert columns["sequence"].to_pylist() == [None, 2]
+
+
+def test_arguments_are_texts_without_spaces_and_null_where_an_op_has_none() -> None:
+    given = [
+        *({"Input Dims": [[2, 3], []], "Input type": ["float", "a b"]}, {}),
+        {"Input Dims": [], "Concrete Inputs": ["", "1 2"], "Input Strides": [[3, 1]]},
+        {"Input Dims": [[2, 3], []]},
+    ]
+    columns = argument_columns(args_of(*given))
+    columns = {name: None if c is None else c.to_pylist() for name, c in columns.items()}
+    known: dict[str, Any] = {"shapes": ["[[2,3],[]]", None, "[]", "[[2,3],[]]"]}
+    known |= {"dtypes": ['["float","a b"]', None, None, None], "strides": [None, None, "[[3,1]]", None]}
+    known |= {"values": [None, None, '["","1 2"]', None]}
+    assert columns == known
+    assert argument_columns(args_of({}, {})) == dict.fromkeys(("shapes", "dtypes", "strides", "values"))
+
+
+def test_shapes_under_the_name_of_2021_count_where_there_is_no_other() -> None:
+    for stated, shapes in (
+        ([{"Input dims": [[1]]}, {}], ["[[1]]", None]),
+        ([{"Input dims": [[1]]}, {"Input Dims": [[2]]}], [None, "[[2]]"]),
+        ([{"Input Dims": [[n]]} for n in (1, 2, 1)], ["[[1]]", "[[2]]", "[[1]]"]),
+    ):
+        assert argument_columns(args_of(*stated))["shapes"].to_pylist() == shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *(("stream 7", 7), ("-12", -12), ("9" * 18, int("9" * 18)), ("9" * 19, zlib.crc32(b"9" * 19))),
+        *(("main", zlib.crc32(b"main")), ("stream 7b", zlib.crc32(b"stream 7b"))),
+        (None, zlib.crc32(b"None")),
+    ],
+)
+def test_a_track_is_its_number_or_that_of_its_name(text: str | None, number: int) -> None:
+    assert track_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("device", "index"),
+    [(0, 0), ("3", 3), (9999, 9999), (10_000, None), (-1, None), ("gpu", None), (None, None)],
+)
+def test_a_device_s_index_may_stand_as_text(device: Any, index: int | None) -> None:
+    assert device_index(device) == index
+
+
+TEXT = st.sampled_from([PYTHON, "cpu_op", 'a "cat": "python_function"', "é{}[],"])
+NUMBER = st.sampled_from([0, 7, 12.5, 6520430063661.945])
+PYTHON_ROW = st.fixed_dictionaries(
+    {
+        "ph": st.just("X"),
+        "cat": st.just(PYTHON),
+        "name": TEXT,
+        "tid": NUMBER.map(int),
+        "ts": NUMBER,
+        "dur": NUMBER,
+    },
+    optional={"args": st.just({"Python id": 3}), "pid": st.just(1)},
+)
+OTHER_ROW = st.fixed_dictionaries(
+    {"ph": st.sampled_from("Xif"), "name": TEXT},
+    optional={"cat": TEXT, "tid": TEXT, "ts": NUMBER, "dur": NUMBER, "args": st.just({"kernel": "gemm"})},
+)
+USED = ("ph", "cat", "name", "tid", "ts", "dur")
+
+
+def values(events: Any) -> list[tuple[Any, ...]]:
+    """What is read of each entry; of others than Python functions also their `args`."""
+    return [(*(getattr(e, name) for name in USED), None if e.cat == PYTHON else e.args) for e in events]
+
+
+@given(st.lists(st.one_of(st.lists(PYTHON_ROW), st.lists(st.one_of(PYTHON_ROW, OTHER_ROW))), max_size=6))
+def test_arrays_of_python_functions_have_the_values_of_any_other(arrays: list[list[dict[str, Any]]]) -> None:
+    decoder = CallDecoder()
+    for rows in arrays:
+        text = msgspec.json.encode(rows)
+        assert values(decoder.decode(text)) == values(msgspec.json.decode(text, type=list[CallEvent]))
+
+
+def test_only_what_follows_a_python_function_is_decoded_as_such() -> None:
+    decoder, row = CallDecoder(), b'{"ph": "X", "cat": "python_function", "name": "f", "ts": 1, "dur": 2}'
+    kinds = [type(decoder.decode(b"[" + row + b"]")[0]) for _ in range(2)]
+    assert kinds == [CallEvent, PythonEvent]
+    assert [type(e) for e in decoder.decode(b"[" + row + b', {"cat": "cpu_op"}]')] == [CallEvent, CallEvent]
+    assert type(decoder.decode(b"[" + row + b"]")[0]) is CallEvent

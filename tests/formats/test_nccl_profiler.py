@@ -36,20 +36,13 @@ def begin(rank: int) -> dict[str, Any]:
 
 
 LINES = [
-    begin(0),
-    begin(1),
+    *(begin(0), begin(1)),
     {"recordType": "state", "eventAddr": "0x1", "ts": 1.5, "name": "EndGroupApiStart", "pid": 9},
-    line("ncclProfileKernelLaunch", 0, extCorrId=1),
-    collective(0, "AllReduce", 0, 1000),
-    line("ncclProfileKernelLaunch", 0, extCorrId=2),
-    collective(0, "AllGather", 0, 50),
-    line("ncclProfileKernelLaunch", 1, extCorrId=3),
-    collective(1, "AllReduce", 0, 1000),
-    collective(1, "AllGather", 0, 50),
-    line("ncclProfileKernelCh", 1, parentObj="0x1"),
-    kernel(2, 7),
-    kernel(1, 625.5),
-    kernel(3, 9.25),
+    *(line("ncclProfileKernelLaunch", 0, extCorrId=1), collective(0, "AllReduce", 0, 1000)),
+    *(line("ncclProfileKernelLaunch", 0, extCorrId=2), collective(0, "AllGather", 0, 50)),
+    *(line("ncclProfileKernelLaunch", 1, extCorrId=3), collective(1, "AllReduce", 0, 1000)),
+    *(collective(1, "AllGather", 0, 50), line("ncclProfileKernelCh", 1, parentObj="0x1"), kernel(2, 7)),
+    *(kernel(1, 625.5), kernel(3, 9.25)),
 ]
 
 

@@ -120,10 +120,8 @@ def test_the_collective_is_stated_or_the_file_s(read: Read) -> None:
     bare = "# nThread 1 nGpus 1 minBytes 8 maxBytes 16\n# Using devices\n"
     found = read(bare + table)
     assert rows(found, "kind") == [(None,), (None,)]
-    assert found.notes == [
-        "the collective of 2 rows is not stated: write"
-        ' "# Collective test starting: all_reduce_perf", or what it was, before their table'
-    ]
+    said = '"# Collective test starting: all_reduce_perf", or what it was, before their table'
+    assert found.notes == [f"the collective of 2 rows is not stated: write {said}"]
     two_commands = "./all_reduce_perf -b 8\n./all_gather_perf -b 8\n"
     assert rows(read(two_commands + bare + table), "kind") == [(None,), (None,)]
     assert rows(read(HEADER.replace("all_reduce", "hypercube") + table), "kind") == [(None,), (None,)]
@@ -149,10 +147,9 @@ def test_a_command_is_of_the_next_table_alone(read: Read) -> None:
     [
         *("[1,0]<stdout>:", "[1,12]<stdout>: ", "Thu Oct  2 10:11:12 2025[1,0]<stdout>:"),
         *("Thu Oct  2 10:11:12 2025<stdout>: ", "[prterun-alpha-1234@1,0]<stdout>: "),
-        *("2025-10-02T10:11:12.123456789Z ", "2025-10-02T10:11:12.123456789+00:00 [1,0]<stdout>:"),
-        *("00: ", "0: ", " 0: ", "   0: ", "1023: "),
-        *("2025-10-02 10:11:12,123 ", "    ", "(head, rank=0, pid=3808) [1,0]<stdout>:", "worker-0 | "),
-        "[pod/nccl-test-0/main] ",
+        *("2025-10-02T10:11:12.123456789Z ", "2025-10-02T10:11:12.123456789+00:00 [1,0]<stdout>:", "00: "),
+        *("0: ", " 0: ", "   0: ", "1023: ", "2025-10-02 10:11:12,123 ", "    "),
+        *("(head, rank=0, pid=3808) [1,0]<stdout>:", "worker-0 | ", "[pod/nccl-test-0/main] "),
     ],
 )
 def test_labels_of_launchers(read: Read, label: str) -> None:
@@ -171,7 +168,7 @@ def test_labels_that_change_from_line_to_line_are_not_passed_over_in_silence(rea
 def test_as_srun_labels_a_job_with_binding_reports_before_it(read: Read) -> None:
     """The collective is named by the command alone; every task reports how it is bound, rank 0 prints."""
     bindings = "".join(
-        f"cpu-bind=MASK - nid001, task {task:2} {task % 8} [4242]: mask 0xff set\n" for task in range(2000)
+        f"cpu-bind=MASK - nid001, task {i:2} {i % 8} [4242]: mask 0xff set\n" for i in range(2000)
     )
     devices = "".join(f"{task:4}: # a task's own comment\n" for task in range(1, 1024))
     table = (HEADER + DEVICES).replace("# Collective test starting: all_reduce_perf\n", "")
@@ -221,11 +218,8 @@ class TestTornRows:
     """Rows in pieces, between lines of NCCL's debug output."""
 
     INFO = "alpha:50292:50292 [0] NCCL INFO AllReduce: 1073741824 Bytes -> Algo RING proto SIMPLE\n"
-    NAME, OUT, IN = (
-        "  1073741824  268435456  float  sum  -1",
-        "  5000.0  214.75  322.12  0",
-        "  4000.0  268.44  402.65  N/A",
-    )
+    NAME = "  1073741824  268435456  float  sum  -1"
+    OUT, IN = "  5000.0  214.75  322.12  0", "  4000.0  268.44  402.65  N/A"
     WHOLE = ((5_000_000, 0), (4_000_000, None))
 
     def test_pieces_that_are_exactly_a_row(self, read: Read) -> None:
@@ -241,10 +235,7 @@ class TestTornRows:
         ("host", "line"),
         [
             ("38dcf168f605", "38dcf168f605:1391:1391 [0] NCCL INFO AllReduce\n"),
-            (
-                "38dcf168f605",
-                "[2025-10-02 10:11:12] 38dcf168f605:1391:1391 [0] transport/net.cc:40 NCCL WARN slow\n",
-            ),
+            ("38dcf168f6", "[2025-10-02 10:11:12] 38dcf168f6:1:1 [0] transport/net.cc:40 NCCL WARN slow\n"),
             ("0-node.a_b", "0-node.a_b:1:2 [-1] NCCL TRACE x\n"),
         ],
     )
@@ -298,8 +289,7 @@ class TestRealLogs:
         found = NcclTests().read(test_data / "nccl_logs" / "h100_4gpu_torn_rows.log")
         told = rows(found, "bytes", "dur_ns", "busbw", "in_place", "errors", "group_size")
         assert told[:2] == [
-            (268_435_456, 1_185_500, 339.65e9, False, 0, 4),
-            (268_435_456, 1_190_170, 338.32e9, True, 0, 4),
+            *((1 << 28, 1_185_500, 339.65e9, False, 0, 4), (1 << 28, 1_190_170, 338.32e9, True, 0, 4)),
         ]
         assert [row[0] for row in told[::2]] == [2**k for k in range(28, 34)]
         times = (1_190_170, 2_318_500, 4_550_500, 8_941_600, 17_771_700, 35_322_800)
@@ -310,16 +300,14 @@ class TestRealLogs:
 
 
 def test_other_lines_in_between(read: Read) -> None:
-    """Labels of mpirun, the library's own log, and rows that others' output cut in two."""
+    """Labels of srun, the library's own log, and rows that others' output cut in two."""
     log = "alpha:50292:50292 [0] NCCL INFO NCCL version 2.29.7+cuda12.8\n"
     channel = "alpha:50292:50292 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Libfabric/0\n"
     cut = "  1073741824  268435456  float  sum  -1 " + channel
-    text = "".join(
-        f"[1,0]<stdout>:{line}\n" for line in (HEADER + DEVICES + log + COLUMNS + cut + ROW).splitlines()
-    )
-    found = read(text + "[1,0]<stdout>:" + ROW.replace("5000.0", "5o00.0"))
+    text = "".join(f"0: {line}\n" for line in (HEADER + DEVICES + log + COLUMNS + cut + ROW).splitlines())
+    found = read(text + "0: " + ROW.replace("5000.0", "5o00.0"))
     assert rows(found, "kind", "group_size", "dur_ns") == [
-        *(("all_reduce", 4, 5_000_000), ("all_reduce", 4, 4_000_000))
+        *(("all_reduce", 4, 5 * 10**6), ("all_reduce", 4, 4 * 10**6)),
     ]
     pieces = "interrupted by other output, with pieces that do not fit together"
     assert found.left_out == {pieces: 1, "with text in place of a number": 1}

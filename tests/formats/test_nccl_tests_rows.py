@@ -48,12 +48,10 @@ def test_codes_of_versions(code: int, version: str) -> None:
 def test_counts_and_groups() -> None:
     stated = (None, *map(Decimal, (0, -1, "2.5", (1 << 60) - 1, 1 << 60)))
     assert [wrong_count(count) for count in stated] == [None, 0, None, 2, (1 << 60) - 1, None]
-    for devices, size in (
-        ("0a 0a 0b 0c", (4, 3)),
-        ("0a 1a 0b 1b", (2, 2)),
-        *(("0a 1a 0b 1a", (None, None)), ("0a 1a 1a", (None, None)), ("", (None, None))),
-    ):
-        assert even_groups([(int(one[0]), one[1]) for one in devices.split()]) == size
+    sizes = {"0a 0a 0b 0c": (4, 3), "0a 1a 0b 1b": (2, 2)}
+    for devices in (*sizes, "0a 1a 0b 1a", "0a 1a 1a", ""):
+        groups = even_groups([(int(one[0]), one[1]) for one in devices.split()])
+        assert groups == sizes.get(devices, (None, None))
 
 
 class TestSweepRows:
@@ -88,10 +86,8 @@ class TestSweepRows:
     @pytest.mark.parametrize(
         ("size", "figures"),
         [
-            ((1 << 60) + 1, Figures(Decimal(1), None, None)),
-            (-1, Figures(Decimal(1), None, None)),
-            (8, Figures(Decimal("1.1E+14"), None, None)),
-            (8, Figures(Decimal(1), Decimal(10**12), None)),
+            *(((1 << 60) + 1, Figures(Decimal(1), None, None)), (-1, Figures(Decimal(1), None, None))),
+            *((8, Figures(Decimal("1.1E+14"), None, None)), (8, Figures(Decimal(1), Decimal(10**12), None))),
             (8, Figures(Decimal(1), None, Decimal(10**12))),
         ],
     )
@@ -182,12 +178,10 @@ class TestLabels:
     @pytest.mark.parametrize(
         ("hosts", "text", "begin"),
         [
-            ([], "-1alpha:1:2 [0] NCCL INFO x", 0),
-            (["alpha"], "-1 alpha:1:2 [0] NCCL INFO x", 3),
+            *(([], "-1alpha:1:2 [0] NCCL INFO x", 0), (["alpha"], "-1 alpha:1:2 [0] NCCL INFO x", 3)),
             (["alpha"], "-1alpha:1:2 [0] NCCL INFO x", 2),
             (["alpha", "1alpha"], "-1alpha:1:2 [0] NCCL INFO x", 1),
-            (["alpha"], "xalpha:1:2 [0] NCCL INFO x", 0),
-            (["8"], "5.08:1:2 [0] NCCL INFO x", 3),
+            *((["alpha"], "xalpha:1:2 [0] NCCL INFO x", 0), (["8"], "5.08:1:2 [0] NCCL INFO x", 3)),
             (["alpha"], "alpha said nothing", None),
         ],
     )
@@ -236,15 +230,12 @@ class TestPrinted:
         [
             *((DEVICE.format(0, model), "rccl") for model in ("AMD Instinct MI300X", "gfx942")),
             *((DEVICE.format(0, model), of) for model, of in (("NVIDIA H100", "nccl"), ("Other", None))),
-            ("# nccl-tests version 2.18.3\n", "nccl"),
-            ("# rccl-tests: Version develop:abc\n", "rccl"),
-            ("NCCL version 2.29.7+cuda12.8\n", "nccl"),
-            *(("RCCL version : 2.22.3\n", "rccl"), ("# a comment\n", None)),
+            *(("# nccl-tests version 2.18.3\n", "nccl"), ("# rccl-tests: Version develop:abc\n", "rccl")),
+            *(("NCCL version 2.29.7+cuda12.8\n", "nccl"), ("RCCL version : 2.22.3\n", "rccl")),
+            ("# a comment\n", None),
         ],
     )
-    def test_the_library_by_devices_or_versions(
-        self, written: Written, line: str, library: str | None
-    ) -> None:
+    def test_library_by_devices_or_versions(self, written: Written, line: str, library: str | None) -> None:
         table = Printed(written(line + TABLE.format("1.00"))).read_log().evidence().timings
         assert table["library"].to_pylist() == [library]
 
@@ -333,9 +324,7 @@ class TestStated:
             ({"config": ONE_EACH | {"nthreads": 1 << 20}}, {"config": ONE_EACH | {"nthreads": 0}}),
         ],
     )
-    def test_what_is_believed(
-        self, written: Written, believed: dict[str, Any], beyond: dict[str, Any]
-    ) -> None:
+    def test_believed(self, written: Written, believed: dict[str, Any], beyond: dict[str, Any]) -> None:
         read_json(written(as_json(**believed)))
         path = written(as_json(**beyond))
         assert re.search(r"Expected .int. .*; write it again, or remove it", refused(read_json, path))
@@ -357,32 +346,21 @@ class TestStated:
         assert found.timings["errors"].to_pylist() == [3, 3]
         assert found.notes[-1] == "wrong results in 2 of 2 rows: lines 1, 2"
 
-    CSV = (
-        "size_bytes,count,dtype,redop,"
-        "oop_time_us,oop_algbw_GBps,oop_busbw_GBps,ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n"
-    )
+    FIGURES = "oop_time_us,oop_algbw_GBps,oop_busbw_GBps,ip_time_us,ip_algbw_GBps,ip_busbw_GBps"
+    CSV = f"size_bytes,count,dtype,redop,{FIGURES}\n"
     GOOD = "16,2,float,,1,,,,,\n"
 
-    @pytest.mark.parametrize(
-        ("ranks", "known"),
-        [
-            *(("1", True), ("0000008", True), ("1048576", True)),
-            *(("1048577", False), ("00000008", False), ("0", False)),
-        ],
-    )
-    def test_ranks_of_a_published_sweep(self, written: Written, ranks: str, known: bool) -> None:
+    @pytest.mark.parametrize("ranks", ["1", "0000008", "1048576", "1048577", "00000008", "0"])
+    def test_ranks_of_a_published_sweep(self, written: Written, ranks: str) -> None:
         path = written(f"# ranks: {ranks}\n# ranks: 7\n{self.CSV}8,2,float,,1.0,,,,,\n")
-        if known:
+        if ranks in ("1", "0000008", "1048576"):
             assert read_csv(path).evidence().timings["group_size"].to_pylist() == [int(ranks)]
         else:
             refused(read_csv, path, "the header's ranks is not a number of ranks, nodes")
 
     def test_both_placements_of_a_published_row_and_the_half_of_one(self, written: Written) -> None:
-        path = written(
-            f"# rccl: 2.22\n# derived: yes\n{self.CSV}8,2,float,,1.5,,,2.5,,\n16,4,odd,,,,,3.5,,\n"
-            "32,8,float,,,,,,,\n"
-        )
-        rows = read_csv(path)
+        told = "8,2,float,,1.5,,,2.5,,\n16,4,odd,,,,,3.5,,\n32,8,float,,,,,,,\n"
+        rows = read_csv(written(f"# rccl: 2.22\n# derived: yes\n{self.CSV}{told}"))
         table = rows.evidence().timings
         names = ("bytes", "in_place", "dur_ns", "dtype")
         assert [tuple(row[name] for name in names) for row in table.to_pylist()] == [

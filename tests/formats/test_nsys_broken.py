@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are no whole export of Nsight Systems: one line that says what, where and what to do."""
+"""Files that are no whole export of Nsight Systems; exports rewritten table by table."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.nsys_files import KERNEL, kernel, nvtx, read, strings, write
+from helpers.plain_redactor import PlainRedactor
 from helpers.refused import refused
 
 from cclbench.formats import Part, trace_reader
+from cclbench.formats.nsys import rewriting
+from cclbench.formats.nsys.rewriting import DatabaseRewriter
+from cclbench.formats.rewriting import HOST, UNREAD
 from cclbench.ground.errors import InputError
 
 NAMES = strings("gemm", "cudaLaunchKernel")
@@ -167,15 +174,12 @@ def test_texts_that_are_none(path):
 def test_strange_values_never_end_in_a_traceback(path, column, strange):
     gpus = [{"id": strange, "pwGpuId": strange, "cuDevice": strange, "name": strange}]
     metrics = [{"timestamp": 1, "typeId": strange, "metricId": strange, "value": strange}]
-    tables = {
-        "TARGET_INFO_GPU": gpus,
-        "GPU_METRICS": metrics,
-        "TARGET_INFO_GPU_METRICS": [{"metricId": strange, "metricName": strange}],
-        "DIAGNOSTIC_EVENT": [{"severity": 2, "text": strange}],
-        "MPI_RANKS": [{"globalTid": strange, "rank": strange}],
-        "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": strange}],
-        "META_DATA_CAPTURE": [{"name": "A:ENVIRONMENT_VARIABLE", "value": strange}],
-    }
+    tables = {"TARGET_INFO_GPU": gpus, "GPU_METRICS": metrics}
+    tables |= {"TARGET_INFO_GPU_METRICS": [{"metricId": strange, "metricName": strange}]}
+    tables |= {"DIAGNOSTIC_EVENT": [{"severity": 2, "text": strange}]}
+    tables |= {"MPI_RANKS": [{"globalTid": strange, "rank": strange}]}
+    tables |= {"META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": strange}]}
+    tables |= {"META_DATA_CAPTURE": [{"name": "A:ENVIRONMENT_VARIABLE", "value": strange}]}
     write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2, **{column: strange})]}, **tables)
     with suppress(InputError):
         read(path)
@@ -185,11 +189,8 @@ def test_strange_values_never_end_in_a_traceback(path, column, strange):
     ("head", "sure"),
     [
         *((b"SQLite format 3\0" + bytes(100) + b"CREATE TABLE StringIds", 0.9), (b"", 0.0)),
-        *(
-            (b"SQLite format 3\0" + bytes(100), 0.2),
-            (b"SQLite format 2\0", 0.0),
-            (b'{"traceEvents": []}', 0.0),
-        ),
+        *((b"SQLite format 3\0" + bytes(100), 0.2), (b"SQLite format 2\0", 0.0)),
+        (b'{"traceEvents": []}', 0.0),
     ],
 )
 def test_recognised_by_its_beginning(head, sure):
@@ -236,3 +237,92 @@ def test_changes_beside_a_file_are_not_passed_over(whole, end):
     assert len(read(whole).rows) == 2000
     beside.write_bytes(b"x")
     refused(read, whole, f"is not finished: {beside.name} next to it has changes; wait until")
+
+
+def rewritten(export: Path) -> tuple[Any, dict[tuple[str, str], int]]:
+    """A function that selects from the rewritten copy, and what was counted, with a copy and without."""
+    redactor, only_counted = PlainRedactor(), PlainRedactor()
+    target = export.with_name("new.sqlite")
+    target.unlink(missing_ok=True)
+    DatabaseRewriter(export, redactor).rewrite_into(target)  # type: ignore[arg-type]
+    before = export.read_bytes()
+    DatabaseRewriter(export, only_counted).rewrite_into(None)  # type: ignore[arg-type]
+    assert export.read_bytes() == before
+    assert only_counted.counted == redactor.counted
+
+    def select(sql: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(target)) as database:
+            return database.execute(sql).fetchall()
+
+    return select, dict(redactor.counted)
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    """In a folder whose name is not UTF-8, and that a URI has to escape."""
+    folder = tmp_path / os.fsdecode(b"r\xe9sultats #1?%25")
+    folder.mkdir()
+    return folder / "trace.sqlite"
+
+
+def test_texts_and_blobs_of_every_column_change_as_what_they_are(export: Path) -> None:
+    rows = [(1, "plain", b"a secret", "secret"), (2, "secret", "secret", b"secret"), (3, "secret", None, 7)]
+    rows.append(("secret", 1.5, b"fine", None))
+    tables = {"ODD": [dict(zip("abcd", row, strict=True)) for row in rows]}
+    select, counted = rewritten(write(export, StringIds=strings("x"), **tables))
+    assert select("SELECT * FROM ODD ORDER BY rowid") == [
+        *((1, "plain", b"", "?"), (2, "?", "?", b""), (3, "?", None, 7), ("?", 1.5, b"", None)),
+    ]
+    words = {(f"ODD.{column}", "word"): count for column, count in zip("abcd", (1, 2, 1, 1), strict=True)}
+    assert counted == words | {("ODD.c", UNREAD): 2, ("ODD.d", UNREAD): 1}
+
+
+def test_rows_of_names_and_values_are_fields(export: Path) -> None:
+    """As in TARGET_INFO_SYSTEM_ENV; where a table has no names, its columns are the fields."""
+    told = (("Hostname", "alpha"), ("x", "alpha"), ("y", "secret"))
+    rows = [{"name": name, "value": value} for name, value in told]
+    tables = {"TARGET_INFO_SYSTEM_ENV": rows, "OTHER": [{"value": "alpha", "Hostname": "alpha"}]}
+    select, counted = rewritten(write(export, StringIds=strings("x"), **tables))
+    assert select("SELECT value FROM TARGET_INFO_SYSTEM_ENV") == [("host name",), ("alpha",), ("?",)]
+    assert select("SELECT value, Hostname FROM OTHER") == [("alpha", "host name")]
+    where = "TARGET_INFO_SYSTEM_ENV.value"
+    assert counted == {(where, HOST): 1, (where, "word"): 1, ("OTHER.Hostname", HOST): 1}
+
+
+def test_the_same_value_counts_in_every_row(export: Path) -> None:
+    rows = [{"text": "a secret"}] * 3 + [{"text": "b secret"}]
+    assert rewritten(write(export, StringIds=strings("x"), ODD=rows))[1] == {("ODD.text", "word"): 4}
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("CREATE TRIGGER t AFTER INSERT ON ODD BEGIN SELECT 1; END", "'t'"),
+        *(("CREATE VIEW v AS SELECT 1", "'v'"), (f"CREATE VIEW {'v' * 70} AS SELECT 1", f"'{'v' * 60}'")),
+        *(("CREATE VIRTUAL TABLE w USING fts5(x)", "'w'"), ("CREATE INDEX i ON ODD (a)", None)),
+    ],
+)
+def test_a_schema_that_holds_more_than_an_exports(export: Path, statement: str, named: str | None) -> None:
+    write(export, StringIds=strings("x"), ODD=[{"a": "secret"}])
+    with closing(sqlite3.connect(export)) as database, database:
+        database.execute(statement)
+    if named is None:
+        assert rewritten(export)[1] == {("ODD.a", "word"): 1}
+        return
+    says = rf"its schema has more than an export's \({named}\); export it again"
+    with pytest.raises(InputError, match=says):
+        rewritten(export)
+
+
+def test_values_beyond_a_bound_are_refused(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewriting, "_LONGEST", 1 << 16)
+    write(export, StringIds=strings("x"), ODD=[{"a": "x" * 70_000}])
+    with pytest.raises(InputError, match=r"trace.sqlite: cannot be redacted: .*too big; export it again"):
+        rewritten(export)
+
+
+def test_nothing_of_the_old_pages_or_of_working_copies_is_left(export: Path) -> None:
+    write(export, StringIds=strings("x"), ODD=[{"a": "secret " * 500}])
+    rewritten(export)
+    assert b"secret" not in export.with_name("new.sqlite").read_bytes()
+    assert sorted(file.name for file in export.parent.iterdir()) == ["new.sqlite", "trace.sqlite"]

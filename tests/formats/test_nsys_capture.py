@@ -149,12 +149,9 @@ def started(command, *variables):
         ("torchrun --nproc-per-node=gpu train.py", (), None),
         ("torchrun --nproc-per-node=8 train.py", (), None),
         ("torchrun --nproc-per-node=2 --nnodes=0 train.py", (), None),
-        ("torchrun --nproc-per-node", (), None),
-        ("torchrun train.py --nproc-per-node=2", (), None),
-        ("python train.py --nproc-per-node=2", (), None),
-        ("python -m train --nproc-per-node=2", (), None),
-        ("python -m", (), None),
-        ("mytorchrun --nproc-per-node=2 train.py", (), None),
+        *(("torchrun --nproc-per-node", (), None), ("torchrun train.py --nproc-per-node=2", (), None)),
+        *(("python train.py --nproc-per-node=2", (), None), ("python -m train --nproc-per-node=2", (), None)),
+        *(("python -m", (), None), ("mytorchrun --nproc-per-node=2 train.py", (), None)),
         ("torchrun --n=4 --nproc-per-node=2 train.py", (), 2),
         ("torchrun -n 4 --nproc-per-node=2 train.py", (), 2),
         ("torchrun -m --nnodes=3 --nproc-per-node=2 train", (), 6),
@@ -177,9 +174,7 @@ def test_torchrun_tells_the_world(path, command, variables, world):
 
 
 def test_the_device_a_process_is_mapped_to(path):
-    gpus = [
-        GPU | {"id": i, "name": f"NVIDIA {name}", "cuDevice": i} for i, name in ((0, "A100"), (4, "H100"))
-    ]
+    gpus = [GPU | {"id": i, "name": f"NVIDIA {n}", "cuDevice": i} for i, n in ((0, "A100"), (4, "H100"))]
     mapped = [{"gpuId": 4, "cudaId": 0, "pid": 10}, {"gpuId": 0, "cudaId": 0, "pid": 11}]
     facts = facts_of(path, TARGET_INFO_GPU=gpus, TARGET_INFO_CUDA_DEVICE=mapped)
     assert (facts.device_name, facts.device_memory_bytes, facts.sm_count) == ("NVIDIA H100", 80 << 30, 132)
@@ -229,13 +224,9 @@ def test_warnings_about_lost_events_are_passed_on_and_others_counted(path):
 
 
 def test_tables_that_are_not_read_are_counted_by_name(path):
-    tables = {
-        "SCHED_EVENTS": [{"start": i, "cpu": 0} for i in range(3)],
-        "SAMPLING_CALLCHAINS": [{"id": 1, "symbol": 2}],
-        "OSRT_API": "start end",
-        "PROCESSES": [{"globalPid": 1, "pid": 1}],
-        "strange'table; --": [{"start": 1}],
-    }
+    tables = {"SCHED_EVENTS": [{"start": i, "cpu": 0} for i in range(3)]}
+    tables |= {"SAMPLING_CALLCHAINS": [{"id": 1, "symbol": 2}], "OSRT_API": "start end"}
+    tables |= {"PROCESSES": [{"globalPid": 1, "pid": 1}], "strange'table; --": [{"start": 1}]}
     found = read(write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2)]}, **tables))
     assert found.trace.dropped == {"table SCHED_EVENTS": 3, "table SAMPLING_CALLCHAINS": 1}
 

@@ -13,12 +13,9 @@ METRICS = [
     for kind in (OF_GPU_2, OF_GPU_3)
     for metric, name in enumerate(
         (
-            "SMs Active [Throughput %]",
-            "Tensor Active [Throughput %]",
-            "DRAM Read Bandwidth [Throughput %]",
-            "PCIe TX Throughput [Throughput %]",
-            "NVLink TX Requests User Data [Throughput %]",
-            "GPC Clock Frequency [MHz]",
+            *("SMs Active [Throughput %]", "Tensor Active [Throughput %]"),
+            *("DRAM Read Bandwidth [Throughput %]", "PCIe TX Throughput [Throughput %]"),
+            *("NVLink TX Requests User Data [Throughput %]", "GPC Clock Frequency [MHz]"),
         )
     )
 ]
@@ -30,12 +27,8 @@ KERNELS = [kernel(1, 2), kernel(1, 2, pid=11)]
 @pytest.fixture
 def capture(tmp_path):
     """Writes a capture of two ranks with further tables."""
-
-    def capture(**tables):
-        known = {"StringIds": strings("k"), "TARGET_INFO_SESSION_START_TIME": SESSION, KERNEL: KERNELS}
-        return write(tmp_path / "trace.sqlite", **known | tables)
-
-    return capture
+    known = {"StringIds": strings("k"), "TARGET_INFO_SESSION_START_TIME": SESSION, KERNEL: KERNELS}
+    return lambda **tables: write(tmp_path / "trace.sqlite", **known | tables)
 
 
 def sample(time, metric, value, kind=OF_GPU_2):
@@ -73,9 +66,7 @@ def test_a_sample_is_about_the_time_since_the_one_before(capture, monkeypatch):
     samples = [sample(t, m, v) for t, v in ((100, 10), (200, 20), (400, 30)) for m in (0, 1)]
     found = read(capture(**of_gpus(*samples)), "10")
     spans = ((None, 100, 0.1), (100, 200, 0.2), (200, 400, 0.3))
-    assert [row[2:] for row in plain(found) if row[2] == "sm_active"] == [
-        ("sm_active", "1", *span) for span in spans
-    ]
+    assert [r[2:] for r in plain(found) if r[2] == "sm_active"] == [("sm_active", "1", *one) for one in spans]
     assert len(found.counters) == 6
 
 

@@ -48,12 +48,10 @@ def ranges(*at):
 @pytest.fixture
 def run(tmp_path):
     """Metrics of an export of these tables."""
-
-    def run(name="trace", **tables):
-        known = {"StringIds": NAMES, "TARGET_INFO_SESSION_START_TIME": SESSION}
-        return cclbench.run(write(tmp_path / f"{name}.sqlite", **known, **tables), store=tmp_path / "store")
-
-    return run
+    known, store = {"StringIds": NAMES, "TARGET_INFO_SESSION_START_TIME": SESSION}, tmp_path / "store"
+    return lambda name="trace", **tables: cclbench.run(
+        write(tmp_path / f"{name}.sqlite", **known, **tables), store=store
+    )
 
 
 def own(run, metric, rank=None, stat=None):
@@ -80,8 +78,7 @@ def ns(run, metric, **keys):
         ("abcabcdefdefabc", "^  ^  ^  ^  ^  "),  # pieces of two sizes
         ("cabcabcdefdef", " ^  ^  ^  ^  "),  # what the capture begins with was begun before it
         ("xAAA", " ^^^"),  # a graph that ran once is no repetition
-        ("abc", "   "),
-        ("A", " "),
+        *(("abc", "   "), ("A", " ")),
     ],
 )
 def test_launches_that_repeat_begin_iterations(launched, expected):

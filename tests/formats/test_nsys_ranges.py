@@ -78,12 +78,10 @@ def begun(comm, size, rank, **more):
 @pytest.mark.parametrize(
     ("text", "kind", "name"),
     [
-        ("aten::add, op_id = 314359", "op", "aten::add"),
-        ("aten::add", "op", "aten::add"),
+        *(("aten::add, op_id = 314359", "op", "aten::add"), ("aten::add", "op", "aten::add")),
         ("AllToAll4D, seq = 45440, op_id = 990760", "op", "AllToAll4D"),
         ("aten::mm, seq = 3, op_id = 4, sizes = [[2, 3], [3, 2]]", "op", "aten::mm"),
-        ("aten::mm, sizes = [[2, 3], [3, 2]]", "op", "aten::mm"),
-        ("conv2d, seq=12", "op", "conv2d"),
+        *(("aten::mm, sizes = [[2, 3], [3, 2]]", "op", "aten::mm"), ("conv2d, seq=12", "op", "conv2d")),
         ("ThnnConv2DBackward, stashed seq=12", "op", "ThnnConv2DBackward"),
         ("my_range, sizes = [[2, 3], [3, 2]]", "annotation", "my_range"),
         ("batch, sizes = all", "annotation", "batch, sizes = all"),
@@ -110,21 +108,15 @@ def test_operators_and_annotations(ranges, text, kind, name):
 @pytest.mark.parametrize(
     ("appended", "sequence", "number", "shapes"),
     [
-        ("", None, None, None),
-        (", op_id = 4", None, 4, None),
-        (", seq = 0, op_id = 4", 0, 4, None),
+        *(("", None, None, None), (", op_id = 4", None, 4, None), (", seq = 0, op_id = 4", 0, 4, None)),
         (", seq = -1, op_id = 4", None, 4, None),
         (", seq = 3, op_id = 4, sizes = [[2, 3], [], [3, 2]]", 3, 4, "[[2, 3], [], [3, 2]]"),
         (", op_id = 4, sizes = [[2]], input_op_ids = [(2,0), (3,1)]", None, 4, "[[2]]"),
         (", op_id = 4, input_op_ids = [(2,0)]", None, 4, None),
-        (", seq = 3, sizes = [[2]]", 3, None, "[[2]]"),
-        (", sizes = [[2]]", None, None, "[[2]]"),
-        (", seq=3", 3, None, None),
-        (", stashed seq=3", 3, None, None),
-        (", op_id = 4, sizes = [[2], 3", None, 4, None),
-        (", op_id = 4, sizes = [[2]", None, 4, None),
-        (", op_id = 4, sizes = [2, 3]", None, 4, None),
-        (f", seq = {10**30}, op_id = 4", None, 4, None),
+        *((", seq = 3, sizes = [[2]]", 3, None, "[[2]]"), (", sizes = [[2]]", None, None, "[[2]]")),
+        *((", seq=3", 3, None, None), (", stashed seq=3", 3, None, None)),
+        *((", op_id = 4, sizes = [[2], 3", None, 4, None), (", op_id = 4, sizes = [[2]", None, 4, None)),
+        *((", op_id = 4, sizes = [2, 3]", None, 4, None), (f", seq = {10**30}, op_id = 4", None, 4, None)),
     ],
 )
 def test_what_pytorch_appends_to_an_operators_name(ranges, appended, sequence, number, shapes):
@@ -161,8 +153,7 @@ LARGE = [begun(COMM, 8, 3)]
         (LARGE, GATHER, 100, sized("all_gather", 100, 800, 8)),
         (LARGE, SCATTER, 100, sized("reduce_scatter", 800, 100, 8)),
         (LARGE, REDUCE, 100, sized("all_reduce", 100, 100, 8)),
-        (LARGE, SEND, 100, sized("send", 100, None, 8)),
-        (LARGE, RECV, 100, sized("recv", None, 100, 8)),
+        *((LARGE, SEND, 100, sized("send", 100, None, 8)), (LARGE, RECV, 100, sized("recv", None, 100, 8))),
         # a message of no bytes has a known size
         (LARGE, GATHER, 0, sized("all_gather", 0, 0, 8)),
         # without the size of the communicator, or with two of them, the large side is unknown
@@ -233,8 +224,7 @@ def test_pytorch_names_the_collective_that_sends_and_receives_make(ranges):
     for ordered in (rows, rows[::-1]):
         found = ranges(*ordered, calls=[call(22, 25, 5)])
         assert found.told == [
-            *((annotated[0], 3, 5, 50), (annotated[1], 3, 60, 65)),
-            (sized("all_to_all", 64, 32), 3, 20, 30),
+            *((annotated[0], 3, 5, 50), (annotated[1], 3, 60, 65), (sized("all_to_all", 64, 32), 3, 20, 30)),
         ]
 
 
@@ -393,11 +383,8 @@ def test_pytorchs_range_must_hold_the_launch(ranges, end, named):
 
 def test_calls_of_mpi_without_sizes_tell_nothing(path):
     common = {"globalTid": thread(10, 3), "start": 10, "end": 20}
-    rows = [
-        common | {"textId": 1, "size": None, "recvSize": None},
-        common | {"textId": 2, "size": None, "recvSize": 8},
-        common | {"textId": 2, "size": 8, "recvSize": None},
-    ]
+    sizes = (1, None, None), (2, None, 8), (2, 8, None)
+    rows = [common | {"textId": text, "size": size, "recvSize": own} for text, size, own in sizes]
     found = read(write(path, StringIds=strings("MPI_Barrier", "MPI_Irecv"), MPI_OTHER_EVENTS=rows))
     assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.told] == [(None, None), (None, 8)]
 

@@ -90,8 +90,7 @@ def test_whole_graphs_are_device_rows_of_unknown_content(path):
     write(path, StringIds=NAMES, **{GRAPH: graphs + [on_device(*time, **nameless) for time in times]})
     found = read(path)
     assert [(r["kind"], r["side"], r["name"], r["dur_ns"], r["correlation"]) for r in found.rows] == [
-        ("graph", "device", "CUDA graph 5", 50, 5),
-        ("graph", "device", "CUDA graph 4", 20, 5),
+        *(("graph", "device", "CUDA graph 5", 50, 5), ("graph", "device", "CUDA graph 4", 20, 5)),
         ("graph", "device", "CUDA graph", 50, None),
     ]
     assert any("--cuda-graph-trace=node" in note for note in found.trace.notes)
@@ -124,8 +123,7 @@ def test_a_minimal_schema(path):
     calls = [{"start": -30, "end": -5, "correlationId": 1, "globalTid": 1, "nameId": 2}]
     found = read(write(path, StringIds=NAMES, **{KERNEL: [row], CALL: calls}), "")
     assert [(r["kind"], r["name"], r["start_ns"]) for r in found.rows] == [
-        ("kernel", "void gemm<float>(float*)", 0),
-        ("launch", "cudaLaunchKernel_v7000", -30),
+        *(("kernel", "void gemm<float>(float*)", 0), ("launch", "cudaLaunchKernel_v7000", -30)),
     ]
     assert found.of("kernel")[0]["blocks"] is None
 

@@ -1,14 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small exports through all of `cclbench.run`: matching by communicator, CUDA graphs, what is missing."""
+"""Small exports through all of `cclbench.run`, and as folders of tables: equal, row for row."""
 
 from __future__ import annotations
 
+import importlib
+import sqlite3
 import struct
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from helpers.nsys_files import CALL, KERNEL, SESSION, blob, call, kernel, nvtx, strings, write
+from helpers import nsys_files
+from helpers.nsys_files import CALL, KERNEL, SESSION, blob, call, kernel, nvtx, read, strings, write
 
 import cclbench
+from cclbench.formats import Rows, Trace, trace_reader
+from cclbench.ground.errors import InputError
+from cclbench.ingestion.source import find_source
 from cclbench.operator_table import operator_costs
 
 REDUCTION, PRODUCT = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", "sm90_xmma_gemm_bf16"
@@ -34,12 +47,8 @@ KNOWN |= {"NVTX_PAYLOAD_SCHEMA_ENTRIES": SCHEMAS}
 @pytest.fixture
 def run(tmp_path):
     """Metrics over the whole trace of an export of these tables."""
-
-    def run(**tables):
-        path = write(tmp_path / "trace.sqlite", **KNOWN, **tables)
-        return cclbench.run(path, store=tmp_path / "store", window="trace")
-
-    return run
+    path, options = tmp_path / "trace.sqlite", {"store": tmp_path / "store", "window": "trace"}
+    return lambda **tables: cclbench.run(write(path, **KNOWN, **tables), **options)
 
 
 def nccl(pid, start, end, name, *fields, comm=0xABC):
@@ -73,8 +82,7 @@ def test_calls_of_one_communicator_are_matched_across_processes(run):
     done = run(**two_processes())
     query = 'SELECT rank, instance, "group", in_bytes, out_bytes, wait_ns, transfer_ns FROM collectives'
     assert [tuple(row.values()) for row in done.sql(query).to_pylist()] == [
-        (0, 0, "0-1", 4000, 4000, 40, 60),
-        (1, 0, "0-1", 4000, 4000, 0, 60),
+        *((0, 0, "0-1", 4000, 4000, 40, 60), (1, 0, "0-1", 4000, 4000, 0, 60)),
     ]
     assert figures(done, "comm.wait") == pytest.approx({None: 20e-9, 0: 40e-9, 1: 0.0})
     assert figures(done, "time.exposed_wait") == pytest.approx({None: 20e-9, 0: 40e-9, 1: 0.0})
@@ -163,3 +171,120 @@ def test_operators_without_numbers_are_told_apart(run):
     assert min(ids) == 9
     query = "SELECT operator FROM events WHERE kind = 'kernel' AND correlation = 99"
     assert done.sql(query).to_pylist() == [{"operator": None}]
+
+
+def test_every_row_is_read_and_every_kernel_has_its_launch(repository, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(repository / "scripts" / "bench")
+    path = tmp_path / "made.sqlite"
+    written = importlib.import_module("synthetic_nsys").write_export(path, 20_000, ranks=2)
+    members = [read(path, member) for member in ("4000", "4001")]
+    assert sum(len(found.rows) for found in members) == written == 2 * 120 * 83
+    for found in members:
+        assert found.trace.dropped == {}
+        launches = {row["correlation"]: row["start_ns"] for row in found.of("launch")}
+        assert all(launches[row["correlation"]] < row["start_ns"] for row in found.of("kernel"))
+        assert [row["name"] for row in found.of("annotation")] == [f"step {i}" for i in range(6)]
+        assert {row["name"] for row in found.of("op")} == {
+            *("aten::mm", "aten::add_", "aten::empty", "aten::copy_", "aten::view"),
+        }
+
+
+REAL = Path("nsys", "nsysai_mfu_2gpu_before_c8f71e.sqlite")
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+def as_folder(database: Path, folder: Path, ending: str) -> Path:
+    """The tables of a database as a folder of files; the one that stands for all."""
+    folder.mkdir()
+    connection = sqlite3.connect(database)
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        rows = connection.execute(f'SELECT * FROM "{name}"')  # noqa: S608 - names of the schema
+        names, values = [column[0] for column in rows.description], rows.fetchall()
+        columns = list(zip(*values, strict=True)) if values else [()] * len(names)
+        table = pa.table({n: pa.array(list(column)) for n, column in zip(names, columns, strict=True)})
+        path = folder / f"{name}{ending}"
+        if ending == ".parquet":
+            pq.write_table(table, path)
+        else:
+            with pa.ipc.new_file(path, table.schema) as file:
+                file.write(table)
+    connection.close()
+    (main,) = find_source(folder).files
+    assert (main.reader, find_source(folder).ignored) == ("nsys_tables", ())
+    return main.path
+
+
+def plain(rows: Rows | pa.Table) -> list[Any]:
+    """A batch as plain values."""
+    if isinstance(rows, pa.Table):
+        return rows.to_pylist()
+    values = [getattr(rows, field.name) for field in fields(rows)]
+    return [v.tolist() if isinstance(v, np.ndarray | pa.Array) else v for v in values]
+
+
+def read_parts(reader: str, path: Path) -> list[tuple[Trace, list[Any]]]:
+    """Each process with all its rows."""
+    found = []
+    for part in trace_reader(reader).parts(path):
+        trace = trace_reader(reader).read(path, part=part, allow_truncated=False)
+        found.append((trace, [plain(batch) for batch in trace.batches]))
+    return found
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "job.sqlite"
+    nsys_files.write(path, **{**KNOWN, **two_processes()})
+    return path
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+@pytest.mark.parametrize("name", ["synthetic", "real"])
+def test_equal_to_the_database(
+    name: str, ending: str, tmp_path: Path, database: Path, request: pytest.FixtureRequest
+) -> None:
+    if name == "real":
+        database = request.getfixturevalue("test_data") / REAL
+    expected = read_parts("nsys", database)
+    found = read_parts("nsys_tables", as_folder(database, tmp_path / "job_dir", ending))
+    assert [rows for _, rows in found] == [rows for _, rows in expected]
+    for (trace, _), (other, _) in zip(found, expected, strict=True):
+        assert (trace.facts, trace.dropped, trace.notes) == (other.facts, other.dropped, other.notes)
+        assert trace.told.payloads == other.told.payloads
+        assert trace.told.start_ns == other.told.start_ns
+    assert sum(len(rows) for _, rows in expected) > 0
+
+
+def test_reports_in_several_folders(tmp_path: Path, database: Path) -> None:
+    main = as_folder(database, tmp_path / "b_pqtdir", ".parquet")
+    other = as_folder(database, tmp_path / "a_arwdir", ".arrow")
+    database.unlink()
+    assert [file.path for file in find_source(tmp_path).files] == [other, main]
+    before = find_source(tmp_path).fingerprint()
+    (tmp_path / "b_pqtdir" / "more.parquet").write_bytes(b"PAR1")
+    assert find_source(tmp_path).fingerprint() != before
+
+
+def replace_column(path: Path, name: str, values: pa.Array) -> None:
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(table.column_names.index(name), name, values), path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), r"KERNEL.parquet: is damaged"),
+        (lambda path: path.write_bytes(b"PAR1" + bytes(99)), r"KERNEL.parquet: is damaged"),
+        (
+            lambda path: replace_column(path, "start", pa.array(["x"] * len(pq.read_table(path)))),
+            "holds string values",
+        ),
+        (lambda path: path.with_name("StringIds.parquet").unlink(), "has no table StringIds"),
+    ],
+)
+def test_damaged_tables(change: Callable[[Path], object], said: str, tmp_path: Path, database: Path) -> None:
+    path = as_folder(database, tmp_path / "job_pqtdir", ".parquet")
+    assert path.stem == KERNELS
+    change(path)
+    with pytest.raises(InputError, match=said):
+        read_parts("nsys_tables", path)

@@ -51,20 +51,12 @@ SPANS = line(span(2), span(1, tokens=4, time_in_queue=0.1))
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Callable[..., Evidence]:
+def read(written: Callable[..., Path]) -> Callable[..., Evidence]:
     """Reads a file of those lines."""
-
-    def read_lines(*lines: str) -> Evidence:
-        path = tmp_path / "spans.jsonl"
-        path.write_text("\n".join([*lines, ""]))
-        return OtlpSpans().read(path)
-
-    return read_lines
+    return lambda *lines: OtlpSpans().read(written("\n".join([*lines, ""]), "spans.jsonl"))
 
 
-def test_requests_are_recognised_and_in_the_order_of_their_arrival(
-    read: Callable[..., Evidence], tmp_path: Path
-) -> None:
+def test_requests_are_recognised_in_order_of_arrival(read: Callable[..., Evidence], tmp_path: Path) -> None:
     found = read(SPANS)
     assert found.requests.schema == REQUESTS
     first, second = found.requests.to_pylist()
@@ -84,11 +76,9 @@ def test_other_spans_repeated_ones_and_other_signals_are_counted(read: Callable[
     other = span(3) | {"attributes": [{"key": "http.method", "value": {"stringValue": "POST"}}]}
     found = read(SPANS, line(other), SPANS, json.dumps({"resourceMetrics": []}))
     assert len(found.requests) == 2
-    assert found.left_out == {
-        "spans of other work than a whole request": 1,
-        "requests that the file states twice": 2,
-        "lines of metrics or logs": 1,
-    }
+    known: dict[str, Any] = {"spans of other work than a whole request": 1}
+    known |= {"requests that the file states twice": 2, "lines of metrics or logs": 1}
+    assert found.left_out == known
 
 
 def test_what_did_not_happen_has_no_time(read: Callable[..., Evidence]) -> None:

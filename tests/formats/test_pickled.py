@@ -17,6 +17,7 @@ from cclbench.formats.rewriting import ENVIRONMENT, HOST, JOB
 from cclbench.ground.errors import InputError
 
 TEXTS = [f"text {n}" for n in range(300)]
+CUT = "pickle is cut: it has no end"
 HUGE = (1 << 62).to_bytes(8, "little")
 
 
@@ -24,10 +25,9 @@ HUGE = (1 << 62).to_bytes(8, "little")
 @pytest.mark.parametrize(
     "value",
     [
-        *(0, 1, 255, 256, 65_535, 65_536, -1, 2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**63, -(2**70)),
-        *(0.0, -1.5, 1e300, float("inf"), None, True, False, "", "a", "é", "x" * 255, "x" * 256, "\ud800"),
-        *((), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), [], [1], [1, [2, [3]]]),
-        *({}, {"a": 1}, {1: "b", False: 2}),
+        *(0, 1, 255, 256, 65_535, 65_536, -1, 2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**63, -(2**70), 0.0),
+        *(-1.5, 1e300, float("inf"), None, True, False, "", "a", "é", "x" * 255, "x" * 256, "\ud800", ()),
+        *((1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), [], [1], [1, [2, [3]]], {}, {"a": 1}, {1: "b", False: 2}),
         *({"a": {"b": [(1, None)]}, "c": {}}, TEXTS + TEXTS, dict.fromkeys(TEXTS[:3], TEXTS)),
     ],
     ids=lambda value: repr(value)[:20],
@@ -79,15 +79,7 @@ def test_instructions_are_counted_but_not_references(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        *(
-            (data, "pickle is cut: it has no end")
-            for data in (
-                b"\x80\x02}",
-                b"\x80\x02X\x02\x00\x00\x00a",
-                b"\x80\x02j\x00",
-                b"\x80\x02K\x07q\x01h",
-            )
-        ),
+        *((b"\x80\x02" + cut, CUT) for cut in (b"}", b"X\x02\x00\x00\x00a", b"j\x00", b"K\x07q\x01h")),
         (b"\x80\x02cos\nmkdir\n.", "pickle holds more than data: instruction GLOBAL at byte 2"),
         (b"\x80\x02I42\n.", "pickle holds more than data: instruction INT at byte 2"),
         # lengths of exabytes
@@ -156,7 +148,7 @@ def test_deep_data_is_only_data() -> None:
     assert deep == [None] * 16
 
 
-SHARED = b"]q\x00"
+SHARED, PRIME = b"]q\x00", 2**61 - 1
 
 
 @pytest.mark.parametrize(
@@ -164,14 +156,11 @@ SHARED = b"]q\x00"
     [
         b"]" * 100_000 + b"a" * 99_999,  # nested
         b"(" + b"}" * 100_000 + b"t",  # side by side
-        b"N" + b"\x85" * 100_000,
-        b"(" * 50_000 + b"t" * 50_000,
+        *(b"N" + b"\x85" * 100_000, b"(" * 50_000 + b"t" * 50_000),
         b"N" + b"\x94" * 100_000,  # each a further place in the memo
         SHARED + b"h\x00\x86q\x00" * 20_000,  # each twice as large as the one within it
         # All of one hash, so that each is compared with all before it.
-        b"}("
-        + b"".join(b"\x8a\x0b" + (n * (2**61 - 1)).to_bytes(11, "little") + b"N" for n in range(8000))
-        + b"u",
+        b"}(" + b"".join(b"\x8a\x0b" + (n * PRIME).to_bytes(11, "little") + b"N" for n in range(8000)) + b"u",
     ],
     ids=["nested", "dictionaries", "tuples", "marks", "memo", "doubled", "equal hashes"],
 )
@@ -190,9 +179,7 @@ def test_as_many_containers_and_places_as_the_bytes_allow(monkeypatch: pytest.Mo
     monkeypatch.setattr(pickled, "_FEW", 2)
     lists = b"\x80\x02(" + b"]" * 4 + b"N" * 20 + b"t."  # 29 bytes: 1 more than the few
     assert pickled.most_containers(len(lists)) == 3
-    with pytest.raises(
-        NotPlainError, match=r"^pickle has more lists and dictionaries than data of its size$"
-    ):
+    with pytest.raises(NotPlainError, match=r"^pickle has more lists and dictionaries than data of its size"):
         load_plain(lists)
     assert load_plain(lists.replace(b"]]]", b"]")) == ([], [], *[None] * 20)
     kept = b"\x80\x02N" + b"\x94" * 4 + b"."  # 8 bytes: 1 more than the few
@@ -212,18 +199,14 @@ def test_what_cannot_be_rewritten_names_the_file(tmp_path: Path, monkeypatch: py
         rewrite_pickle(path, None, PlainRedactor())  # type: ignore[arg-type]
 
 
-SHARED = ["a secret"]
+SHARED, VARIABLE = ["a secret"], "environment variable"
 
 
 @pytest.mark.parametrize(
     ("value", "expected", "counted"),
     [
         ("secret", "?", {("a key", "word"): 1}),
-        (
-            {"k": "secret", "n": [1, 2.5, None, True]},
-            {"k": "?", "n": [1, 2.5, None, True]},
-            {("k", "word"): 1},
-        ),
+        ({"k": "secret", "n": [1, 2.5, None]}, {"k": "?", "n": [1, 2.5, None]}, {("k", "word"): 1}),
         ({"k": ("a", ["secret"])}, {"k": ("a", ["?"])}, {("k", "word"): 1}),
         ({"secret": 1, 7: "secret"}, {"?": 1, 7: "?"}, {("a key", "word"): 1, ("7", "word"): 1}),
         ({"host": "a", "k": "a"}, {"host": "host name", "k": "a"}, {("host", HOST): 1}),
@@ -232,19 +215,14 @@ SHARED = ["a secret"]
             {"host": ["host name", {"k": "host name", "job": 7}], "z": "a"},
             {("host", HOST): 1, ("k", HOST): 1},
         ),
-        (
-            {"env": {"A": "1", "B": 2}},
-            {"env": {"A": "environment variable A", "B": 2}},
-            {("A", ENVIRONMENT): 1},
-        ),
-        ({"env": ["A=1"]}, {"env": ["environment variable"]}, {("env", ENVIRONMENT): 1}),
+        ({"env": {"A": "1", "B": 2}}, {"env": {"A": f"{VARIABLE} A", "B": 2}}, {("A", ENVIRONMENT): 1}),
+        ({"env": ["A=1"]}, {"env": [VARIABLE]}, {("env", ENVIRONMENT): 1}),
         ({"job": 7, "n": 7}, {"job": None, "n": 7}, {("job", JOB): 1}),
-        ({"job": [7, "x"]}, {"job": [None, "job"]}, {("job", JOB): 2}),
-        ({"host": 7}, {"host": 7}, {}),
+        *(({"job": [7, "x"]}, {"job": [None, "job"]}, {("job", JOB): 2}), ({"host": 7}, {"host": 7}, {})),
         (
-            {"a": SHARED, "b": [SHARED, SHARED]},
+            {"a": SHARED, "b": [SHARED] * 2},
             {"a": ["a ?"], "b": [["a ?"]] * 2},
-            {("a", "word"): 1, ("b", "word"): 1},
+            {(k, "word"): 1 for k in "ab"},
         ),
     ],
 )

@@ -21,6 +21,7 @@ from cclbench.ground.errors import InputError
 from cclbench.ingestion.source import find_source
 
 FILE = Path("trace.json")
+CATEGORIES = (b"cpu_op", b"python_function", b"mtia_ccp_events")
 TOLD_IN_ORDER = [
     *("kineto", "nsys", "xplane", "xla_json", "timeline", "dcgm", "nvidia_smi", "fabric_counters"),
     *("execution_trace", "serving"),
@@ -30,18 +31,11 @@ TOLD_IN_ORDER = [
 @pytest.mark.parametrize(
     ("head", "name"),
     [
-        *(
-            (head, "kineto")
-            for head in (
-                *(b'{"schemaVersion": 1, "traceEvents": [', b' {\n "deviceProperties": [], "x": 1'),
-                *(
-                    b'{"traceEvents": [{"ph": "X", "cat": "cpu_op"',
-                    b'[{"ph": "X", "cat": "Operator", "name": "a"}',
-                ),
-                *(b'[{"ph": "X", "cat" : "kernel"', b'{"traceEvents": [{"ph": "X", "cat": "python_function"'),
-                b'{"traceEvents": [{"ph": "X", "cat": "mtia_ccp_events"',
-            )
-        ),
+        (b'{"schemaVersion": 1, "traceEvents": [', "kineto"),
+        (b' {\n "deviceProperties": [], "x": 1', "kineto"),
+        (b'[{"ph": "X", "cat": "Operator", "name": "a"}', "kineto"),
+        (b'[{"ph": "X", "cat" : "kernel"', "kineto"),
+        *((b'{"traceEvents": [{"ph": "X", "cat": "' + of + b'"', "kineto") for of in CATEGORIES),
         *((b"", None), (b"PK\3\4", None), (b"{}", None), (b'{"results": [1]}', None), (b"[1, 2]", None)),
         *((b"id: a-card\n", None), (b"\x1f\x8b\x08", None), (b'{"traceEvents": [{"ph": "X"', None)),
         *((b'[{"ph": "M"', None), (b'{"cat": "kernel"}', None), (b'"cat": "cpu_op"', None)),
@@ -70,8 +64,7 @@ def chrome(**row):
     ("head", "what"),
     [
         (b'[ {"name":"x","cat":"mine","ph":"X"}\r\n {"name":', "a trace with a row a line, as DFTracer's"),
-        (chrome(cat="forward-compute"), "an operator timeline"),
-        (chrome(cat="FEE"), "a VizTracer trace"),
+        *((chrome(cat="forward-compute"), "an operator timeline"), (chrome(cat="FEE"), "a VizTracer trace")),
         (chrome(cat="disabled-by-default-devtools.timeline,v8"), "a trace of Chrome or Node.js"),
         (chrome(name="NEGOTIATE_ALLREDUCE"), "a Horovod timeline"),
         (chrome(pid="CPU functions"), "PyTorch's former autograd profiler"),
@@ -227,19 +220,15 @@ def test_precedence_and_confidence():
     assert {READERS.get(name).sniff(b"any other text\n") for name in (*HEADS, "nccl_log")} == {0.0}
 
 
-HEADS = {
-    "dcgm": b"#Entity   SMACT\n",
-    "execution_trace": b'{"schema": "1.0.1", "pid": 7, "nodes": [',
-    "fabric_counters": b"/sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data:7\n",
-    "flight_recorder": b'{"version": "2.10", "pg_config": {}, "pg_status": {}',
-    "memory_snapshot": b"\x80\x04 segments device_traces",
-    "nccl_inspector": b'{"header": {"n_ranks": 8}, "coll_perf": {',
-    "nccl_tests": b"# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n",
-    "nsys": b"SQLite format 3\0 CUPTI_ACTIVITY_KIND_KERNEL",
-    "nvidia_smi": b"# gpu    pwr\n",
-    "serving": b'{"tokenizer_id": "x", "num_prompts": 3',
-    "step_times": b'{"schema":"cclbench.step-times.v1"',
-}
+HEADS = {"dcgm": b"#Entity   SMACT\n", "execution_trace": b'{"schema": "1.0.1", "pid": 7, "nodes": ['}
+HEADS |= {"fabric_counters": b"/sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data:7\n"}
+HEADS |= {"flight_recorder": b'{"version": "2.10", "pg_config": {}, "pg_status": {}'}
+HEADS |= {"memory_snapshot": b"\x80\x04 segments device_traces"}
+HEADS |= {"nccl_inspector": b'{"header": {"n_ranks": 8}, "coll_perf": {'}
+HEADS |= {"nccl_tests": b"# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n"}
+HEADS |= {"nsys": b"SQLite format 3\0 CUPTI_ACTIVITY_KIND_KERNEL", "nvidia_smi": b"# gpu    pwr\n"}
+HEADS |= {"serving": b'{"tokenizer_id": "x", "num_prompts": 3'}
+HEADS |= {"step_times": b'{"schema":"cclbench.step-times.v1"'}
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -286,10 +275,8 @@ LOG = b"n:1:1 [0] NCCL INFO Using network Socket\n"
 @pytest.mark.parametrize(
     ("content", "name", "seen"),
     [
-        (b"text\n", None, 1 << 24),
-        (LOG, "nccl_log", 1 << 24),
-        (b"# gpu    pwr\n" + b"x" * 99, "nvidia_smi", 1 << 16),
-        (b"\0text", None, 1 << 16),
+        *((b"text\n", None, 1 << 24), (LOG, "nccl_log", 1 << 24)),
+        *((b"# gpu    pwr\n" + b"x" * 99, "nvidia_smi", 1 << 16), (b"\0text", None, 1 << 16)),
     ],
 )
 def test_how_much_is_looked_at_until_somebody_is_sure(tmp_path, content, name, seen):

@@ -29,8 +29,7 @@ def test_each_line_is_a_request(tmp_path: Path) -> None:
     assert found.request_trace.schema == REQUEST_TRACE
     columns = ("request", "arrival_ns", "input_tokens", "output_tokens", "blocks")
     assert [tuple(row[name] for name in columns) for row in found.request_trace.to_pylist()] == [
-        (0, 27_500_000, 600, 3, [0, 1]),
-        (1, 3_000_000_000, 600, 3, None),
+        *((0, 27_500_000, 600, 3, [0, 1]), (1, 3_000_000_000, 600, 3, None)),
     ]
     assert found.notes == []
     assert read(tmp_path, later, LINE).notes == ["its requests are not in the order of their arrival"]

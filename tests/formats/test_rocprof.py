@@ -40,16 +40,11 @@ class Row(NamedTuple):
 
 
 JOB = [
-    Row("annotation", "step 1", 0, 1000, THREAD, 1),
-    Row("call", "hipLaunchKernel", 10, 20, THREAD, 2),
-    Row("kernel", GEMM, 50, 300, 7, 2),
-    Row("call", "hipLaunchKernel", 40, 20, THREAD, 3),
-    Row("kernel", NCCL, 200, 300, 9, 3),
-    Row("call", "hipMemcpyAsync", 70, 20, THREAD, 4),
-    Row("copy", "h2d", 520, 100, 7, 4, 4096),
-    Row("call", "hipStreamSynchronize", 100, 600, THREAD, 5),
-    Row("annotation", "step 2", 1000, 500, THREAD, 6),
-    Row("call", "hipLaunchKernel", 1010, 20, THREAD, 7),
+    *(Row("annotation", "step 1", 0, 1000, THREAD, 1), Row("call", "hipLaunchKernel", 10, 20, THREAD, 2)),
+    *(Row("kernel", GEMM, 50, 300, 7, 2), Row("call", "hipLaunchKernel", 40, 20, THREAD, 3)),
+    *(Row("kernel", NCCL, 200, 300, 9, 3), Row("call", "hipMemcpyAsync", 70, 20, THREAD, 4)),
+    *(Row("copy", "h2d", 520, 100, 7, 4, 4096), Row("call", "hipStreamSynchronize", 100, 600, THREAD, 5)),
+    *(Row("annotation", "step 2", 1000, 500, THREAD, 6), Row("call", "hipLaunchKernel", 1010, 20, THREAD, 7)),
     Row("kernel", GEMM, 1050, 300, 7, 7),
 ]
 GRID = (4, 2, 1)
@@ -245,12 +240,8 @@ def write_csv(folder: Path, job: list[Row]) -> Path:
     return folder / f"{PID}_kernel_trace.csv"
 
 
-WRITERS: dict[str, Callable[[Path, list[Row]], Path]] = {
-    "rocprofv3": write_json,
-    "rocprof_csv": write_csv,
-    "rocpd 2": write_rpd,
-    "rocpd 3": write_rocpd,
-}
+WRITERS: dict[str, Callable[[Path, list[Row]], Path]] = {"rocprofv3": write_json, "rocprof_csv": write_csv}
+WRITERS |= {"rocpd 2": write_rpd, "rocpd 3": write_rocpd}
 
 
 def read(path: Path, name: str) -> tuple[Trace, list[Rows]]:
@@ -352,12 +343,7 @@ def test_a_folder_of_tables_is_a_run_of_each_process(tmp_path: Path) -> None:
     [
         ("GPU 2", 2),
         ("Agent 1", None),  # the first GPU by the machine's numbers, the second by the process's
-        ("Agent 2", 1),
-        ("3", 1),
-        ("Agent 0", None),
-        ("CPU 0", None),
-        ("x", None),
-        (None, None),
+        *(("Agent 2", 1), ("3", 1), ("Agent 0", None), ("CPU 0", None), ("x", None), (None, None)),
     ],
 )
 def test_the_gpu_that_an_agent_is(text: str | None, index: int | None) -> None:

@@ -40,13 +40,11 @@ STEPS = [(START + 2 * n, n, "lm loss", 10 - n / 8) for n in range(1, 4)]
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Read:
+def read(written: Callable[..., Path]) -> Read:
     """Reads bytes as the format that they are recognised as."""
 
     def read(content: bytes) -> Evidence:
-        path = tmp_path / "file"
-        path.write_bytes(content)
-        reader = recognise_format(path, content[: 1 << 16])
+        reader = recognise_format(path := written(content, "file"), content[: 1 << 16])
         assert reader.reads == "evidence"
         return reader.read(path)
 
@@ -75,8 +73,7 @@ def test_events_of_a_step_are_a_row(read: Read) -> None:
     rest = [(START + 5, 2, tag, value) for tag, value in told.items()]
     found = read(event_file([*STEPS[:2], *rest, STEPS[2]]))
     assert columns(found, "step", "dur_ns", "timed_by", "samples", "loss") == [
-        (1, None, None, None, 9.875),
-        (2, 1_500_000_000, "stated", 32, 9.75),
+        *((1, None, None, None, 9.875), (2, 1_500_000_000, "stated", 32, 9.75)),
         (3, 2_000_000_000, "stamps", None, 9.625),
     ]
     assert found.facts == {"producer": "megatron", "clock": "utc"}
@@ -136,8 +133,7 @@ def test_a_job_that_was_ended_while_it_wrote_and_long_records(read: Read) -> Non
         (event_file(STEPS).replace(b"lm loss", b"lm lass"), "byte 42: has a wrong checksum"),
         (event_file(STEPS)[:43] + b"\xff" + event_file(STEPS)[44:], "has a wrong checksum"),
         (event_file(STEPS) + tensorflow_record(b"\x0f"), "has a record that is no event"),
-        (wandb_file(), "has no scalar"),
-        (wandb_file(wandb_record(2, b"\x0a\x05ab")), "no message of W&B"),
+        *((wandb_file(), "has no scalar"), (wandb_file(wandb_record(2, b"\x0a\x05ab")), "no message of W&B")),
         (wandb_file(history({"loss": 1})).replace(b"loss", b"lass"), "checksum or length is wrong"),
         (b'{"_step": 1, "_runtime": 2, "_timestamp": 3', "is no JSON"),
         (b'{"_step": 1, "_runtime": 2, "_timestamp": 3}', "has no scalar"),
@@ -156,9 +152,7 @@ def test_a_log_of_wandb(read: Read) -> None:
     ]
     found = read(wandb_file(wandb_record(13, bytes(40_000)), *records[:2], wandb_record(17, b""), records[2]))
     assert columns(found, "step", "steps", "dur_ns", "loss") == [
-        (10, 10, None, 4.0),
-        (20, 10, 300_000_000, 3.0),
-        (30, 10, 300_000_000, 2.0),
+        *((10, 10, None, 4.0), (20, 10, 300_000_000, 3.0), (30, 10, 300_000_000, 2.0)),
     ]
     assert found.facts == {"producer": "hf trainer", "clock": "utc"}
 
@@ -184,11 +178,8 @@ def test_nothing_but_trainers_numbers_is_published(tmp_path: Path) -> None:
     words = {"lm_loss": 2.0, "_step": 2, "_timestamp": START + 1}
     words |= {f"k{n}": s for n, s in enumerate(SECRETS)}
     others = [wandb_record(n, s.encode()) for n in (4, 5, 13, 17) for s in SECRETS]
-    kept = [
-        event_file([*STEPS, *tags]) + b"".join(map(tensorflow_record, texts)),
-        wandb_file(*others, history(keys), history(words)),
-        json.dumps(keys | words).encode(),
-    ]
+    kept = [event_file([*STEPS, *tags]) + b"".join(map(tensorflow_record, texts))]
+    kept += [wandb_file(*others, history(keys), history(words)), json.dumps(keys | words).encode()]
     for number, content in enumerate(kept):
         for is_packed in (False, True)[: 2 - (number == 2)]:
             source, target = tmp_path / f"source{number}", tmp_path / f"published{number}"
@@ -219,14 +210,14 @@ def test_the_host_in_a_files_name_is_a_host(name: str, host: str, tmp_path: Path
     assert published.startswith("events.")
 
 
+AT_START = {"_timestamp": START}
+
+
 @pytest.mark.parametrize(
     ("reader", "content"),
     [
         (TensorBoardEvents(), event_file([*STEPS, (START, 3, "mine", 1.0)])),
-        (
-            WandbReader(),
-            wandb_file(*(history({"_step": n, "_timestamp": START + n, "loss": n}) for n in range(4))),
-        ),
+        (WandbReader(), wandb_file(*(history({"_step": n, **AT_START, "loss": n}) for n in range(4)))),
         (WandbReader(), json.dumps({"_step": 7, "_timestamp": START, "_runtime": 9.5, "loss": 2.5}).encode()),
     ],
 )

@@ -135,8 +135,7 @@ def test_times_of_one_origin_leave_out_what_was_not_recorded(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("version: 1", "version: 2", "version"),
-        ("unit: ms", "unit: minutes", "time.unit"),
+        *(("version: 1", "version: 2", "version"), ("unit: ms", "unit: minutes", "time.unit")),
         ("took}", "took, colour: red}", "colour: unknown key"),
         ("step: step, ", "", "has no step, to which times are relative"),
         ("place:", "ranks: 3\nplace:", "states 3 ranks, and the tables have 4"),

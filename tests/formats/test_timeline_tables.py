@@ -98,7 +98,7 @@ class TestSurvey:
     PLACES = {0: (0, 0), 1: (1, 0), 2: (0, 1), 3: (1, 1)}  # noqa: RUF012 - not changed
 
     def placed(self, **changes: Any) -> Survey:
-        operators = {
+        operators: dict[str, Any] = {
             "sum": TimelineOperator(does="all_reduce", over=("dp",)),
             "all": TimelineOperator(does="all_reduce", over=("pp", "dp")),
             "some": TimelineOperator(does="all_reduce"),
@@ -123,17 +123,12 @@ class TestSurvey:
         assert survey.peer_rank("sum", 0) is None
         assert self.placed(places={0: (None, 0), 1: (0, 1)}).peer_rank("next", 0) is None
         survey.mapping = mapped(place={"dp": "x", "pp": "y"}, ranks=5)  # of which one is missing
-        assert (survey.operator_members("sum", 0, None), survey.operator_members("some", 2, "g")) == (
-            None,
-            None,
-        )
+        assert {survey.operator_members("sum", 0, None), survey.operator_members("some", 2, "g")} == {None}
 
 
 def test_the_first_pattern_that_fits_says_what_an_operator_does() -> None:
-    operators = {
-        name: TimelineOperator(does=does)
-        for name, does in (("a*", "compute"), ("ab", "copy"), ("c", "ignore"))
-    }
+    does = {"a*": "compute", "ab": "copy", "c": "ignore"}
+    operators = {name: TimelineOperator(does=what) for name, what in does.items()}
     mapping = mapped(operators=operators)
     found = [mapping.operator_named(name) for name in ("ab", "c", "d")]
     assert found == [operators["a*"], operators["c"], None]
@@ -168,9 +163,7 @@ def test_a_mapping_is_known_by_its_keys(write: Write, key: str) -> None:
         ("a: {does: compute, category: gemm}", "", None),
     ],
 )
-def test_what_is_said_must_fit_the_operator(
-    write: Write, operators: str, more: str, said: str | None
-) -> None:
+def test_what_is_said_fits_the_operator(write: Write, operators: str, more: str, said: str | None) -> None:
     mapping = BARE.replace('"*": {does: compute}', operators).replace("d}", "d" + more + "}", 1)
     path = write("r,op,t,d,x\n", mapping + "place: {dp: x}\n")
     if said is None:
@@ -222,22 +215,13 @@ def told(trace: Trace) -> list[tuple[Payload, int, int]]:
 
 
 @pytest.mark.parametrize("rows_a_batch", [100, 2])
-def test_payloads_are_of_their_kernels(
-    write: Write, monkeypatch: pytest.MonkeyPatch, rows_a_batch: int
-) -> None:
+def test_payloads_are_of_kernels(write: Write, monkeypatch: pytest.MonkeyPatch, rows_a_batch: int) -> None:
     """Operators by name are give, mm, sum and take: sum is the third of four, and step 8 the second."""
     monkeypatch.setattr(tables, "_ROWS_A_BATCH", rows_a_batch)
-    rows = {
-        "r": [0, 0, 0, 0, 0, 1],
-        "op": ["mm", "sum", "give", "sum", "take", "sum"],
-        "t": [0, 10, 20, 30, 40, 12],
-        "d": [5, 5, 5, 5, 5, 5],
-        "k": [7, 7, 7, 8, 8, 7],
-        "n": [None, 5, None, 6, 0, 5],
-        "b": [None, 64, None, 0, 32, 64],
-        "g": [None, "dp", None, None, None, "dp"],
-        "p": [None, None, 1, None, 3, None],
-    }
+    rows: dict[str, Any] = {"r": [0, 0, 0, 0, 0, 1], "op": ["mm", "sum", "give", "sum", "take", "sum"]}
+    rows |= {"t": [0, 10, 20, 30, 40, 12], "d": [5, 5, 5, 5, 5, 5], "k": [7, 7, 7, 8, 8, 7]}
+    rows |= {"n": [None, 5, None, 6, 0, 5], "b": [None, 64, None, 0, 32, 64]}
+    rows |= {"g": [None, "dp", None, None, None, "dp"], "p": [None, None, 1, None, 3, None]}
     trace, found = opened(write(rows, WHOLE, "job.parquet"))
     assert [row for batch in found for row in listed(batch)][1] == ("sum", 10, 5, 3)
     names, codes = list(found[-1].names), found[-1].name_categories or {}
@@ -245,14 +229,12 @@ def test_payloads_are_of_their_kernels(
     assert categories["mm"] == "gemm"
     assert categories["sum"] == "communication"
     common = {"source": "kernel", "library": "custom"}
-    first = Payload(
-        **common, collective="all_reduce", in_bytes=64, group_name="dp", group_size=2, ranks=(0, 1)
-    )
+    one = Payload(**common, collective="all_reduce", in_bytes=64, group_name="dp", group_size=2, ranks=(0, 1))
     given = Payload(**common, collective="send", group_name="give", src_rank=0, dst_rank=1)
     second = Payload(**common, collective="all_reduce", in_bytes=0, group_name="sum")
     taken = Payload(**common, collective="recv", in_bytes=32, group_name="take", src_rank=3, dst_rank=0)
     assert sorted(told(trace), key=lambda one: one[1]) == [
-        *((first, 1, (2 << 24) + 5), (given, 2, -1), (second, 3, (6 << 24) + 6), (taken, 4, 7 << 24))
+        *((one, 1, (2 << 24) + 5), (given, 2, -1), (second, 3, (6 << 24) + 6), (taken, 4, 7 << 24))
     ]
 
 
@@ -398,8 +380,7 @@ class TestTables:
     @pytest.mark.parametrize(
         ("unit", "last", "beyond"),
         [
-            ("s", "2305843008.999999999", "2305843009"),
-            ("ms", "-2305843009212.999999", "-2305843009213"),
+            *(("s", "2305843008.999999999", "2305843009"), ("ms", "-2305843009212.999999", "-2305843009213")),
             ("us", "2305843009213692.999", "2305843009213693"),
             ("ns", "2305843009213693951", "2305843009213693952"),
         ],
@@ -471,9 +452,7 @@ def test_a_parquet_table_may_have_more_columns_but_not_fewer(write: Write) -> No
     assert listed(opened(write(rows, name="job.parquet"))[1][0]) == [("a", 1, 2, 0)]
     del rows["d"]
     path = write(rows, name="job.parquet")
-    with pytest.raises(
-        InputError, match=r"job.parquet: has no column 'd', which timeline.yaml names; r, op, t"
-    ):
+    with pytest.raises(InputError, match=r"parquet: has no column 'd', which timeline.yaml names; r, op, t"):
         list(table_batches(path, surveyed_mapping(path)))
 
 

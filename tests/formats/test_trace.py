@@ -58,8 +58,7 @@ class TestGrids:
         [
             ((1 << 31, (1 << 31) + 4, 1), "2.14748e+09 × 2.14748e+09 × 1"),
             ((1 << 21, 1 << 21, 1 << 21), "2.09715e+06 × 2.09715e+06 × 2.09715e+06"),
-            (((1 << 62) + 1024, 0, 1), "4.61169e+18 × 0 × 1"),
-            ((2, -1, 1), "2 × -1 × 1"),
+            *((((1 << 62) + 1024, 0, 1), "4.61169e+18 × 0 × 1"), ((2, -1, 1), "2 × -1 × 1")),
             ((-2, -3, 1), "-2 × -3 × 1"),
         ],
     )
@@ -89,11 +88,8 @@ class TestStatedPayloads:
         told.add_payload(OTHER, track=7, start_ns=10, end_ns=30, seq=0)
         told.add_payload(ONE, row=5, seq=9)
         assert entries(told) == [
-            *(
-                ("all_reduce", 4, -1, 0, 0, -1),
-                ("all_gather", -1, 7, 10, 30, 0),
-                ("all_reduce", 5, -1, 0, 0, 9),
-            )
+            *(("all_reduce", 4, -1, 0, 0, -1), ("all_gather", -1, 7, 10, 30, 0)),
+            ("all_reduce", 5, -1, 0, 0, 9),
         ]
         assert (len(told), list(told.payloads)) == (3, [ONE, OTHER])
 
@@ -115,8 +111,7 @@ class TestStatedPayloads:
         second.add_payload(ONE, track=7, start_ns=10, end_ns=30)
         first.extend_with(second, kernels_before=20)
         assert entries(first) == [
-            ("all_reduce", 1, -1, 0, 0, -1),
-            ("all_gather", 20, -1, 0, 0, 3),
+            *(("all_reduce", 1, -1, 0, 0, -1), ("all_gather", 20, -1, 0, 0, 3)),
             ("all_reduce", -1, 7, 10, 30, -1),
         ]
 

@@ -71,10 +71,8 @@ def test_kinds_as_the_compiler_states_them() -> None:
     made = program(
         [
             allocation(0, 400, {1: (0, 400), 6: (0, 400)}, PARAMETER),
-            allocation(1, 100, {6: (0, 100)}, PARAMETER, LIVE_OUT),
-            allocation(2, 12, {}, CONSTANT),
-            allocation(3, 8, {2: (0, 8)}, LIVE_OUT, space=5),
-            allocation(4, 4, {}, THREAD_LOCAL),
+            *(allocation(1, 100, {6: (0, 100)}, PARAMETER, LIVE_OUT), allocation(2, 12, {}, CONSTANT)),
+            *(allocation(3, 8, {2: (0, 8)}, LIVE_OUT, space=5), allocation(4, 4, {}, THREAD_LOCAL)),
             allocation(5, 0, {}, space=1),
         ]
     )
@@ -105,8 +103,7 @@ def test_the_peak_of_the_heap_by_defining_instruction(events: Events, holders: s
     traced = {event[1] for event in events}
     places = {buffer: place for buffer, place in PLACES.items() if buffer in {*traced, 5}}
     assert parts(program([allocation(7, 112, places)], heap_trace(events), by_name=by_name)) == [
-        *(("live", 64, holders[0]), ("live", 32, holders[1])),
-        *(("untraced", 8, None), ("unused", 8, None)),
+        *(("live", 64, holders[0]), ("live", 32, holders[1]), ("untraced", 8, None), ("unused", 8, None)),
     ]
 
 

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of TPUs and GPUs: payload, participants, and their instances across devices and files."""
+"""Collectives of XLA's devices: payload, participants, instances across devices, files, processes."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers.xplane_files import (
+    BEGIN_NS,
     Plane,
     array,
     environment,
@@ -20,10 +24,12 @@ from helpers.xplane_files import (
     write,
 )
 
+import cclbench
 from cclbench.formats import Payload
 from cclbench.formats.xplane import collectives, hlo
 from cclbench.formats.xplane.hlo_proto import Instruction
 from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
+from cclbench.record.run import Run
 
 
 def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
@@ -72,8 +78,7 @@ def payload_of(text, device=None, ids=None):
 @pytest.mark.parametrize(
     ("opcode", "attributes", "ranks"),
     [
-        ("all-reduce", "replica_groups={{0,1}}", (1, 11)),
-        ("all-reduce", "replica_groups={}", (1, 11)),
+        *(("all-reduce", "replica_groups={{0,1}}", (1, 11)), ("all-reduce", "replica_groups={}", (1, 11))),
         ("all-reduce", "channel_id=1, replica_groups={{0},{1}}", (10, 11)),
         ("all-reduce", "channel_id=1, replica_groups={{0,1}}", (0, 1, 10, 11)),
         ("all-reduce", "channel_id=1, replica_groups={{0,3},{1,2}}, use_global_device_ids=true", (0, 11)),
@@ -81,8 +86,7 @@ def payload_of(text, device=None, ids=None):
         ("all-to-all", "channel_id=1, replica_groups={{0,1}}", (10, 11)),
         ("collective-permute", "channel_id=1, source_target_pairs={{0,1}}", (10, 11)),
         ("collective-permute", "source_target_pairs={{0,1},{1,0}}", (1, 11)),
-        ("all-reduce", "replica_groups={{0,9}}", None),
-        ("all-reduce", "to_apply=%add", None),
+        *(("all-reduce", "replica_groups={{0,9}}", None), ("all-reduce", "to_apply=%add", None)),
     ],
 )
 def test_what_the_numbers_of_replica_groups_mean(opcode, attributes, ranks):
@@ -123,10 +127,10 @@ def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
     assert (payload.in_bytes, payload.out_bytes, payload.group_size, payload.ranks) == (8, 16, 2, None)
     assert (nothing.collective, nothing.in_bytes, nothing.library) == (None, None, None)
     assert (trace.facts.world_size, trace.facts.communicators) == (4, ())
+    which = "the profile does not state which of the program's devices this GPU is"
     assert trace.notes == [
         "payload of 1 collectives unknown: the profile has no HLO of their program",
-        "process group of 1 collectives unknown: the profile does not state which of the program's devices"
-        " this GPU is",
+        f"process group of 1 collectives unknown: {which}",
     ]
 
 
@@ -203,12 +207,8 @@ def test_what_is_no_collective_has_no_payload():
         one = Instruction(opcode, None, "f32", 1, 1, participants)
         assert collectives.program_payload(one, 7, member) is None
     assert payload_of("%x = f32[4] add(f32[4] %a)", 1) is None
-    for category, known in (
-        ("all-reduce-scatter fusion", True),
-        ("ragged-all-to-all", True),
-        ("loop fusion", False),
-    ):
-        assert collectives.names_collective(category) is known
+    for category in ("all-reduce-scatter fusion", "ragged-all-to-all", "loop fusion"):
+        assert collectives.names_collective(category) is ("loop" not in category)
 
 
 def test_groups_are_named_by_their_devices_and_the_place_within():
@@ -223,3 +223,150 @@ def test_groups_are_named_by_their_devices_and_the_place_within():
     assert named.facts_with_groups(TraceFacts()).groups == ()
     assert named.name_group(Payload(source="hlo")).group_name == "unknown"
     assert named.facts_with_groups(TraceFacts()).groups == (ProcessGroup("unknown"),)
+
+
+US = 1000
+ARRIVALS = (100, 200, 400, 250)
+"""When each of four devices enters the first all-reduce, µs; all leave it at 1000 µs."""
+
+
+def measured(folder: Path, **files: bytes) -> Run:
+    """The whole trace of these files."""
+    (traces := folder / "traces").mkdir(parents=True)
+    for name, content in files.items():
+        (traces / f"{name}.xplane.pb").write_bytes(content)
+    return cclbench.run(traces, store=folder / "runs", window="trace")
+
+
+def calls(run: Run) -> list[dict[str, Any]]:
+    """Collectives in order of rank and begin, times in µs since the profile's."""
+    rows = sorted(run.collectives().to_pylist(), key=lambda row: (row["rank"], row["start_ns"]))
+    for row in rows:
+        row["begin"] = (row["start_ns"] - BEGIN_NS) / US
+        row["wait"] = None if row["wait_ns"] is None else row["wait_ns"] / US
+    return rows
+
+
+def a_tpu(device: int, first: int = 0) -> Plane:
+    """A TPU that waits at a barrier, reduces with one other and gathers with another, asynchronously."""
+    at = ARRIVALS[first + device]
+    events = [
+        *(("psum", at * US, (1000 - at) * US, {}), ("gather-start", (1000 + at) * US, 1 * US, {})),
+        ("loop", (1001 + at) * US, 50 * US, {}),
+        ("gather-done", (1051 + at) * US, ((1500, 1500, 1600, 1600)[first + device] - 1051 - at) * US, {}),
+    ]
+    return tpu(device, events, first=first, XLA_TraceMe=[("barrier-cores", 50 * US, 40 * US, {})])
+
+
+ONE_FILE = {"host": space(*map(a_tpu, range(4)), programs([[0], [1], [2], [3]]), environment())}
+TWO_HOSTS = {"host0": space(a_tpu(0), a_tpu(1), programs([[0], [1], [2], [3]]), environment())}
+TWO_HOSTS |= {"host1": space(a_tpu(0, 2), a_tpu(1, 2), programs([[0], [1], [2], [3]]), environment())}
+
+
+@pytest.mark.parametrize("files", [ONE_FILE, TWO_HOSTS], ids=["one host", "two hosts"])
+def test_tpus_wait_for_the_last_of_their_group(files: dict[str, bytes], tmp_path: Path) -> None:
+    run = measured(tmp_path, **files)
+    found = calls(run)
+    assert [row["instance"] is not None for row in found] == [True] * 8
+    assert len({row["instance"] for row in found}) == 4
+    # [2,2]<=[2,2]T(1,0) is {{0,2},{1,3}}, then {{0,1},{2,3}}; both wait for who arrives last.
+    assert [(row["rank"], row["kind"], row["group"], row["wait"]) for row in found] == [
+        *((0, "all_reduce", "0,2", 300), (0, "all_gather", "0-1", 100), (1, "all_reduce", "1,3", 50)),
+        *((1, "all_gather", "0-1", 0), (2, "all_reduce", "0,2", 0), (2, "all_gather", "2-3", 0)),
+        *((3, "all_reduce", "1,3", 0), (3, "all_gather", "2-3", 150)),
+    ]
+    assert {(row["library"], row["kind"], row["in_bytes"], row["out_bytes"]) for row in found} == {
+        *(("xla", "all_reduce", 16, 16), ("xla", "all_gather", 8, 16)),
+    }
+    assert {row["transfer_ns"] / US for row in found if row["kind"] == "all_reduce"} == {600, 750}
+    for entry in run.manifest["ranks"]:
+        assert entry["rows"]["sync"] == 3  # the barrier, the issue and the wait
+        assert entry["facts"]["rank_source"] == "metadata"
+
+
+def reduces(ids: list[int], *of: tuple[int, ...]) -> Plane:
+    """Program 7 on these devices: an all-reduce of f32[4] in those groups of their ordinals."""
+    operand = instruction("a", "parameter", array(4), 1)
+    fields = hlo_field(36, b"\x01") + groups(*of)
+    reduce = instruction("psum.1", "all-reduce", array(4), 2, fields)
+    return programs([[i] for i in ids], operand, reduce)
+
+
+def gpu(number: int, at: int) -> Plane:
+    """A GPU that reduces from `at` to 1000 µs."""
+    kernel = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", at * US, (1000 - at) * US
+    told = {"hlo_op": "psum.1", "program_id": 7, "correlation_id": number + 1}
+    plane = Plane(f"/device:GPU:{number}", device_vendor="Nvidia")
+    return plane.line("Stream #7(Kernel)", [(*kernel, told)], track=7)
+
+
+def test_gpus_of_one_process_are_the_programs_devices(tmp_path: Path) -> None:
+    program = reduces([0, 1, 2, 3], (0, 2), (1, 3))
+    run = measured(tmp_path, host=space(*map(gpu, range(4), ARRIVALS), program, environment()))
+    assert [(row["group"], row["wait"], row["library"], row["in_bytes"]) for row in calls(run)] == [
+        *(("0,2", 300, "nccl", 16), ("1,3", 50, "nccl", 16), ("0,2", 0, "nccl", 16), ("1,3", 0, "nccl", 16)),
+    ]
+    assert run.manifest["matching"]["matched"] == 4
+
+
+def test_gpus_of_several_processes_are_in_no_group(tmp_path: Path) -> None:
+    """Each process counts its GPUs from 0: {0,2} would be another pair in each of these files."""
+    program = reduces([0, 1, 2, 3], (0, 2), (1, 3))
+    files = {f"host{i}": space(gpu(0, 100 + i), gpu(1, 200), program, environment()) for i in (0, 1)}
+    run = measured(tmp_path, **files)
+    assert [(row["rank"], row["group"], row["group_size"], row["instance"]) for row in calls(run)] == [
+        (rank, None, 2, None) for rank in range(4)
+    ]
+    for entry in run.manifest["ranks"]:
+        assert any("which of the program's devices this GPU is" in note for note in entry["notes"])
+
+
+def cpus(ids: list[int], arrivals: tuple[int, ...], program: Plane) -> bytes:
+    """A process's CPU devices, which tell their global ids."""
+    host = Plane("/host:CPU")
+    for track, (device, at) in enumerate(zip(ids, arrivals, strict=True)):
+        told = {"hlo_op": "psum.1", "hlo_module": "jit_f", "program_id": 7, "run_id": 5}
+        one = "psum.1", at * US, (1000 - at) * US, told | {"device_ordinal": device}
+        host.line("pool", [one], track=track)
+    return space(host, program, environment())
+
+
+def test_cpu_devices_of_two_processes_meet_by_their_global_ids(tmp_path: Path) -> None:
+    """As of JAX 0.10: a second process's devices count from 2048, and no rendezvous tells who meets."""
+    program = reduces([0, 1, 2048, 2049], (0, 2), (1, 3))
+    first, second = cpus([0, 1], ARRIVALS[:2], program), cpus([2048, 2049], ARRIVALS[2:], program)
+    run = measured(tmp_path / "both", a=first, b=second)
+    assert [(row["rank"], row["group"], row["wait"], row["library"]) for row in calls(run)] == [
+        *((0, "0,2", 300, "xla"), (1, "1,3", 50, "xla"), (2, "0,2", 0, "xla"), (3, "1,3", 0, "xla")),
+    ]
+    alone = calls(measured(tmp_path / "alone", b=second))
+    assert [(row["group"], row["group_size"], row["instance"]) for row in alone] == [(None, 2, None)] * 2
+
+
+def test_no_group_that_is_whole_is_taken_for_one_that_is_not(tmp_path: Path) -> None:
+    """{0,1} is here, {0,2048} is not: of one size, and the only group whose ranks are known."""
+    extra = instruction("psum.2", "all-reduce", array(4), 3, hlo_field(36, b"\x01"), groups((0, 1), (2, 3)))
+    operand = instruction("a", "parameter", array(4), 1)
+    reduce = instruction("psum.1", "all-reduce", array(4), 2, hlo_field(36, b"\x01"), groups((0, 2), (1, 3)))
+    program = programs([[0], [1], [2048], [2049]], operand, reduce, extra)
+    host = Plane("/host:CPU")
+    told = {"hlo_module": "jit_f", "program_id": 7, "run_id": 5}
+    for device in (0, 1):
+        own = {**told, "device_ordinal": device}
+        ops = [(f"psum.{n}", 100 * n, 50, own | {"hlo_op": f"psum.{n}"}) for n in (1, 2)]
+        host.line("pool", ops, track=device)
+    run = measured(tmp_path, a=space(host, program, environment()))
+    assert [row["group"] for row in calls(run)] == [None, "0-1", None, "0-1"]
+
+
+def test_programs_of_one_device_each_are_no_world_of_one(tmp_path: Path) -> None:
+    """Several programs, each on its own device; then two devices and a program of the first alone."""
+    apart = [programs([[i]], number=number) for i, number in ((0, 7), (1, 8))]
+    devices = [tpu(i, [("loop", 0, 5, {})], first=0) for i in (0, 1)]
+    run = measured(tmp_path / "all", host=space(*devices, *apart, environment()))
+    assert [entry["facts"].get("world_size") for entry in run.manifest["ranks"]] == [2, 2]
+    run = measured(tmp_path / "one", host=space(*devices, apart[0], environment()))
+    assert [entry["facts"].get("world_size") for entry in run.manifest["ranks"]] == [None, None]
+    alone = programs([[0]], instruction("psum.1", "sort", array(4), 1))
+    run = measured(tmp_path / "cpu", host=cpus([0, 1], (10, 20), alone))
+    assert [entry["facts"].get("world_size") for entry in run.manifest["ranks"]] == [None, None]

@@ -97,10 +97,8 @@ class TestSpace:
         twice = hlo_field(1, hlo_field(2, b"/host:metadata")) * 2
         assert len(proto.find_planes(write(tmp_path, twice)).planes) == 2
         path = write(tmp_path, hlo_field(1, hlo_field(2, b"/host:CPU")) * 2)
-        assert refused(proto.find_planes, path) == (
-            f"{path}: byte 13: has plane '/host:CPU' twice;"
-            " profiles joined to one file count everything twice: give each its own file"
-        )
+        says = "profiles joined to one file count everything twice: give each its own file"
+        assert refused(proto.find_planes, path) == f"{path}: byte 13: has plane '/host:CPU' twice; {says}"
         planes = [hlo_field(1, hlo_field(2, f"{i}".encode())) for i in range(1025)]
         assert len(proto.find_planes(write(tmp_path, b"".join(planes[:1024]))).planes) == 1024
         path = write(tmp_path, b"".join(planes))
@@ -183,10 +181,8 @@ class TestTimes:
         offset, length = event
         assert self.times(0, event) == [(offset // 1000, (offset + length) // 1000 - offset // 1000)]
         worse = offset + (offset > 0) - (offset < 0), length + (length > 1)
-        assert refused(lambda _: self.times(7, (0, 1), worse), Path("f")) == (
-            f"f: impossible time in line {'n' * 60!r}: 7 ns,"
-            f" offset {worse[0]} ps, duration {worse[1]} ps; {AGAIN}"
-        )
+        said = f"impossible time in line {'n' * 60!r}: 7 ns, offset {worse[0]} ps, duration {worse[1]} ps"
+        assert refused(lambda _: self.times(7, (0, 1), worse), Path("f")) == f"f: {said}; {AGAIN}"
 
     @pytest.mark.parametrize("sign", [1, -1])
     def test_a_line_s_time_to_its_bound(self, sign: int) -> None:

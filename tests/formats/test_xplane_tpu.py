@@ -242,10 +242,8 @@ def test_work_beside_the_core_and_payloads_of_each_run():
 def test_a_container_holds_what_begins_before_it_ends():
     ops = [TpuOp("while", "container"), TpuOp("add", "work")]
     _, rows = batches([line("XLA Ops", (0, 0, 10), (1, 9, 5), (0, 20, 10), (1, 30, 5))], ops)
-    assert rows == {
-        "annotation": [("while", 0, 10)],
-        "kernel": [("add", 9, 5), ("while", 20, 10), ("add", 30, 5)],
-    }
+    known = {"annotation": [("while", 0, 10)], "kernel": [("add", 9, 5), ("while", 20, 10), ("add", 30, 5)]}
+    assert rows == known
 
 
 @pytest.mark.parametrize(("late_ps", "noted"), [(2_000_000_000, False), (2_000_002_000, True)])

@@ -12,14 +12,15 @@ from cclbench.ground import intervals
 from cclbench.ground.intervals import EMPTY, Intervals
 
 spans = st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 9)), max_size=12)
+Rows = list[tuple[int, int]]
 
 
-def pieces(rows: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+def pieces(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     starts = np.array([start for start, _ in rows], np.int64)
     return starts, starts + np.array([length for _, length in rows], np.int64)
 
 
-def instants(rows: list[tuple[int, int]]) -> set[int]:
+def instants(rows: Rows) -> set[int]:
     return {t for start, length in rows for t in range(start, start + length)}
 
 
@@ -29,7 +30,7 @@ def holds(s: Intervals) -> set[int]:
     return {t for start, end in zip(s.starts, s.ends, strict=True) for t in range(start, end)}
 
 
-def a_set(rows: list[tuple[int, int]]) -> Intervals:
+def a_set(rows: Rows) -> Intervals:
     return intervals.union(*pieces(rows))
 
 
@@ -41,16 +42,14 @@ def test_a_nanosecond_at_epoch_scale_survives() -> None:
 
 
 @given(spans)
-def test_union_is_the_set_of_instants(rows: list[tuple[int, int]]) -> None:
+def test_union_is_the_set_of_instants(rows: Rows) -> None:
     s = a_set(rows)
     assert holds(s) == instants(rows)
     assert s.length == len(instants(rows))
 
 
 @given(spans, spans, spans)
-def test_algebra_is_that_of_sets(
-    a: list[tuple[int, int]], b: list[tuple[int, int]], c: list[tuple[int, int]]
-) -> None:
+def test_algebra_is_that_of_sets(a: Rows, b: Rows, c: Rows) -> None:
     one, other = a_set(a), a_set(b)
     assert holds(intervals.join(one, other, a_set(c))) == instants(a) | instants(b) | instants(c)
     assert holds(intervals.intersect(one, other)) == instants(a) & instants(b)
@@ -58,9 +57,7 @@ def test_algebra_is_that_of_sets(
 
 
 @given(spans, spans)
-def test_within_measures_each_window_of_any_order_and_overlap(
-    rows: list[tuple[int, int]], windows: list[tuple[int, int]]
-) -> None:
+def test_within_measures_each_window_of_any_order(rows: Rows, windows: Rows) -> None:
     starts, ends = pieces(windows)
     covered = intervals.within(a_set(rows), starts, ends)
     assert covered.tolist() == [len(instants(rows) & instants([window])) for window in windows]
@@ -68,15 +65,13 @@ def test_within_measures_each_window_of_any_order_and_overlap(
 
 
 @given(spans, st.integers(-20, 30), st.integers(0, 20))
-def test_a_set_is_clipped_to_a_window(rows: list[tuple[int, int]], start: int, length: int) -> None:
+def test_a_set_is_clipped_to_a_window(rows: Rows, start: int, length: int) -> None:
     clipped = intervals.clipped(a_set(rows), start, start + length)
     assert holds(clipped) == instants(rows) & set(range(start, start + length))
 
 
 @given(spans, spans, spans)
-def test_lengths_of_a_mask_in_windows(
-    a: list[tuple[int, int]], b: list[tuple[int, int]], windows: list[tuple[int, int]]
-) -> None:
+def test_lengths_of_a_mask_in_windows(a: Rows, b: Rows, windows: Rows) -> None:
     starts, ends = pieces(windows)
     edges, (in_a, in_b) = intervals.atoms([a_set(a), a_set(b)], np.concatenate([starts, ends]))
     if not len(edges):

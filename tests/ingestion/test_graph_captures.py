@@ -24,10 +24,8 @@ NAMES, STEP = ["gemm", "norm", "gemm"], "execute_0_context_0(0)_generation_3(3)"
 
 def capture(names: list[str], width: int = 4) -> list[Event]:
     """A graph with a product and a norm captured on thread 5: launches that run nothing."""
-    rows = [
-        event("cuda_runtime", "hipStreamBeginCapture", 10, 1, 5),
-        event("cuda_runtime", "hipLaunchKernel", 2, 1, 5),
-    ]
+    called = {"hipStreamBeginCapture": 10, "hipLaunchKernel": 2}
+    rows = [event("cuda_runtime", name, at, 1, 5) for name, at in called.items()]
     rows += [event("python_function", "nn.Module: Net_0", 11, 10 * len(names) + 30, 5)]
     shapes = {"Input Dims": [[width, 3], [3, 5]], "Input type": ["float", "float"]}
     for n, name in enumerate(names):
@@ -44,8 +42,7 @@ def capture(names: list[str], width: int = 4) -> list[Event]:
 def replay(names: list[str], annotation: str = STEP) -> list[Event]:
     """One step that launches the graph twice; a copy of its own before."""
     rows = [
-        event("user_annotation", annotation, 0, 100),
-        op(100, "aten::copy_", 1, 3),
+        *(event("user_annotation", annotation, 0, 100), op(100, "aten::copy_", 1, 3)),
         event("cuda_runtime", "hipLaunchKernel", 2, 1, correlation=1),
         event("kernel", "copy", 200, 5, 7, correlation=1, device=0, stream=7),
     ]
@@ -65,9 +62,8 @@ def ingest(folder: Path, replayed: list[Event], captures: dict[str, tuple[int, l
         (folder / name).write_text(json.dumps(content))
 
     write("job/replay.json", {"traceEvents": replayed})
-    write(
-        "job/capture/execution_details.json", [{"file": n, "batch_size": b} for n, (b, _) in captures.items()]
-    )
+    details = [{"file": name, "batch_size": size} for name, (size, _) in captures.items()]
+    write("job/capture/execution_details.json", details)
     for name, (_, events) in captures.items():
         write(f"job/capture/{name}", {"traceEvents": events})
     return cclbench.ingest(folder / "job", store=folder / "store")
@@ -82,9 +78,8 @@ def joins(run: cclbench.Run) -> GraphJoins:
     return rank.graphs
 
 
-KERNELS = (
-    "FROM events e LEFT JOIN operators o USING (rank, operator) WHERE e.kind = 'kernel' ORDER BY e.start_ns"
-)
+KERNELS = "FROM events e LEFT JOIN operators o USING (rank, operator) WHERE kind = 'kernel'"
+KERNELS += " ORDER BY e.start_ns"
 
 
 def test_kernels_of_a_replay_have_the_captures_operators(tmp_path: Path) -> None:
@@ -133,9 +128,7 @@ def test_of_captures_with_the_same_kernels_the_batch_decides(tmp_path: Path) -> 
         ((2,), STEP, "captured for at most 2 requests, and the step has 3"),
     ],
 )
-def test_no_capture_is_taken_that_may_be_anothers(
-    tmp_path: Path, sizes: tuple[int, ...], annotation: str, why: str
-) -> None:
+def test_no_others_are_taken(tmp_path: Path, sizes: tuple[int, ...], annotation: str, why: str) -> None:
     captures = {f"bs_{n}.json": (n, capture(NAMES, width=n)) for n in sizes}
     assert joins(ingest(tmp_path, replay(NAMES, annotation), captures)).refused == {why: 2}
 
@@ -198,8 +191,7 @@ def test_captures_alone_are_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "launches", "rows", "without_row"),
     [
-        ("sglang_decode_mi300x", 1, 544, 0),
-        ("vllm_decode_mi300x", 1, 421, 0),
+        *(("sglang_decode_mi300x", 1, 544, 0), ("vllm_decode_mi300x", 1, 421, 0)),
         ("xdit_flux_sage_mi300x", 4, 6_264, 4),
     ],
 )
@@ -224,9 +216,7 @@ def test_a_diffusion_model_in_a_graph_has_costs(test_data: Path, evidence_store:
 
 
 @pytest.mark.parametrize("name", ["sglang_decode_mi300x", "vllm_decode_mi300x", "xdit_flux_sage_mi300x"])
-def test_what_a_reader_leaves_out_changes_no_capture(
-    test_data: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_what_is_left_out_is_no_capture(test_data: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """The same launches, calls and modules from all rows of a real capture as from its calls only."""
     files = find_source(test_data / "graph_replay" / name).captures
     own = read_captures(files)

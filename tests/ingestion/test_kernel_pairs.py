@@ -44,9 +44,8 @@ def pair(
 ) -> KernelPairs | Misfit:
     stream = np.zeros(len(replayed), np.int64) if streams is None else np.array(streams)
     own = capture(captured, work, named=named)
-    return pair_kernels(
-        own, np.array(captured, np.int64), ReplayedKernels(np.array(replayed, np.int64), stream)
-    )
+    ran = ReplayedKernels(np.array(replayed, np.int64), stream)
+    return pair_kernels(own, np.array(captured, np.int64), ran)
 
 
 def launches(pairs: KernelPairs | Misfit) -> list[int]:
@@ -98,12 +97,9 @@ def test_of_kernels_with_one_name_in_a_row_none_is_certain_if_one_is_missing() -
         # one product's tile differs: the graph of another batch size
         (GRAPH, [*GRAPH[:-1], 102], "82 launches, with other kernels than the replay's at 1 place"),
         # 81 of 82 kernels are those of the capture, the last ones are another head
-        (GRAPH, [*GRAPH[:-1], 103, 104], ""),
-        (GRAPH, GRAPH[::-1], ""),
+        *((GRAPH, [*GRAPH[:-1], 103, 104], ""), (GRAPH, GRAPH[::-1], "")),
         # few must be equal
-        ([1, 2, 3], [1, 2], ""),
-        ([1, 2, 3], [1, 3, 2], ""),
-        ([1, 2, 3], [], ""),
+        *(([1, 2, 3], [1, 2], ""), ([1, 2, 3], [1, 3, 2], ""), ([1, 2, 3], [], "")),
     ],
 )
 def test_another_graph_is_told(captured: list[int], replayed: list[int], why: str) -> None:

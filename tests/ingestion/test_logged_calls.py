@@ -61,11 +61,9 @@ def own(run: Run, metric: str, stat: str | None = None) -> float | None:
 
 def calls(run: Run) -> Counter[tuple[Any, ...]]:
     """Rows of `timings` without files and numbers of communicators."""
-    names = (
-        *("rank", "kind", "group", "group_size", "seq", "src_rank", "dst_rank", "dtype", "bytes"),
-        "library",
-    )
-    return Counter(tuple(row[name] for name in names) for row in run.evidence("timings").to_pylist())
+    of_call = ("rank", "kind", "group", "group_size", "seq", "src_rank", "dst_rank", "dtype", "bytes")
+    columns = (*of_call, "library")
+    return Counter(tuple(row[name] for name in columns) for row in run.evidence("timings").to_pylist())
 
 
 def missing_calls(run: Run) -> dict[str, Any]:
@@ -81,15 +79,10 @@ def test_fsdp_in_a_pipeline(ran: Callable[..., Run]) -> None:
     assert own(run, "comm.count", "total") == 96 + 144
     assert own(run, "comm.count") == 30
     groups = {row["group"]: row["ranks"] for row in run.groups().to_pylist()}
-    assert groups == {
-        "0-7": list(range(8)),
-        **{f"{2 * stage}-{2 * stage + 1}": [2 * stage, 2 * stage + 1] for stage in range(4)},
-        "0-6:2": [0, 2, 4, 6],
-        "1-7:2": [1, 3, 5, 7],
-    }
-    count, volume = (
-        values(run, metric, stat="total", category=None) for metric in ("comm.count", "comm.volume")
-    )
+    known = {"0-7": [*range(8)], "0-6:2": [0, 2, 4, 6], "1-7:2": [1, 3, 5, 7]}
+    assert groups == known | {f"{first}-{first + 1}": [first, first + 1] for first in (0, 2, 4, 6)}
+    count = values(run, "comm.count", stat="total", category=None)
+    volume = values(run, "comm.volume", stat="total", category=None)
     for metric, expected in (
         (count, {("0-1", "all_gather"): 6, ("0-1", "all_reduce"): 6, ("0-7", "all_reduce"): 24}),
         # An all-gather of two ranks ends with 2 · 2^20 · 2 B, a reduce-scatter begins with 2 · 2^20 · 4 B.
@@ -123,21 +116,15 @@ def test_fsdp_in_a_pipeline(ran: Callable[..., Run]) -> None:
 @pytest.mark.parametrize(
     "prefix",
     [
-        [""],
-        ["0: ", "11: "],
-        ["[rank0]:", "[default7]:"],
-        ["[1,0]<stdout>:", "[1,12]<stderr>: "],
-        ["[2026-05-03 02:49:22] ", "2026-05-03T02:49:22.123456Z "],
-        ["\x1b[36m(worker pid=4001)\x1b[0m "],
+        *([""], ["0: ", "11: "], ["[rank0]:", "[default7]:"], ["[1,0]<stdout>:", "[1,12]<stderr>: "]),
+        *(["[2026-05-03 02:49:22] ", "2026-05-03T02:49:22.123456Z "], ["\x1b[36m(worker pid=4001)\x1b[0m "]),
     ],
 )
 def test_one_file_says_the_same_as_one_a_process(ran: Callable[..., Run], prefix: list[str]) -> None:
     job = fsdp2_pp4()
     each, one = ran(a_file_each(job)), ran({"job.out": interleaved(job, prefix)})
     assert calls(one) == calls(each)
-    assert [row for row in one.rows if row["value"] is not None] == [
-        row for row in each.rows if row["value"] is not None
-    ]
+    assert [r for r in one.rows if r["value"] is not None] == [r for r in each.rows if r["value"] is not None]
     assert one.groups().to_pylist() == each.groups().to_pylist()
     if not any(prefix):  # compressed, too
         assert calls(ran({"job.out": gzip.compress(interleaved(job).encode())})) == calls(each)
@@ -155,9 +142,8 @@ def test_communicators_of_an_older_library(ran: Callable[..., Run]) -> None:
             f" color {shard} key 0 commId 0x{90 + shard} - Init COMPLETE"
         )
         one.call("AllReduce", "dp", 2, 8)
-    assert {(row[0], row[2]) for row in calls(ran(a_file_each(job)))} == {
-        *((0, "0,2"), (2, "0,2"), (1, "1,3"), (3, "1,3"))
-    }
+    found = {(row[0], row[2]) for row in calls(ran(a_file_each(job)))}
+    assert found == {(0, "0,2"), (2, "0,2"), (1, "1,3"), (3, "1,3")}
 
 
 def test_communicators_of_a_newer_library(ran: Callable[..., Run]) -> None:
@@ -205,9 +191,7 @@ def test_logs_that_begin_late(ran: Callable[..., Run]) -> None:
     for one in job:
         one.destroy("world", one.rank, 8)
     seen = ran(a_file_each(job))
-    assert {row[:3] for row in calls(seen) if row[3] == 8} == {
-        (rank, "all_reduce", "0-7") for rank in range(8)
-    }
+    assert {row[:3] for row in calls(seen) if row[3] == 8} == {(r, "all_reduce", "0-7") for r in range(8)}
     assert {(row[0] is None, row[2]) for row in calls(seen) if row[3] == 2} == {(False, None)}
     (missing,) = (row for row in seen.rows if row["metric"] == "comm.missing_calls")
     assert missing["reason"] == "no log contains all calls of a communicator with known ranks"
@@ -226,11 +210,8 @@ def test_a_pointer_that_comes_again(ran: Callable[..., Run]) -> None:
                 if said:
                     one.destroy("again", place, 2)
     found = {(row[0], row[2], row[8]) for row in calls(ran(a_file_each(job)))}
-    assert found == {
-        *((0, "0-1", 40), (1, "0-1", 40)),
-        *((0, "0,2", 44), (2, "0,2", 44)),
-        *((0, "0,3", 48), (3, "0,3", 48)),
-    }
+    pairs = ((1, "0-1", 40), (2, "0,2", 44), (3, "0,3", 48))
+    assert found == {(rank, group, size) for other, group, size in pairs for rank in (0, other)}
 
 
 def test_calls_that_ranks_lack(ran: Callable[..., Run]) -> None:
@@ -243,9 +224,8 @@ def test_calls_that_ranks_lack(ran: Callable[..., Run]) -> None:
     assert own(run, "comm.missing_calls") == 1
     told = missing_calls(run)
     assert (told["group"], told["collective"], told["reason"]) == ("0-7", "all_reduce", "rank 3 made 2 of 3")
-    assert values(run, "comm.missing_calls", stat="missing") == {
-        ("0-7", "all_reduce", "3", None, "missing"): 1
-    }
+    missing = values(run, "comm.missing_calls", stat="missing")
+    assert missing == {("0-7", "all_reduce", "3", None, "missing"): 1}
     assert own(run, "comm.edges") == 72
     assert values(run, "comm.edges", stat="unmatched", collective="send") == {
         (None, "send", "0->2 1MiB", None, "unmatched"): 1
@@ -299,9 +279,7 @@ def test_processes_of_two_jobs_have_no_common_ranks(ran: Callable[..., Run]) -> 
 
 
 @pytest.mark.parametrize(("host", "known"), [("node-7", True), ("node-8", False)])
-def test_without_a_communicator_of_all_devices_number_ranks(
-    ran: Callable[..., Run], host: str, known: bool
-) -> None:
+def test_devices_number_ranks_without_one_of_all(ran: Callable[..., Run], host: str, known: bool) -> None:
     """Pairs and pipelines by their own ids, as where a job never calls anything by all: on one host only."""
     job = [Process(rank) for rank in range(8)]
     for one in job:
@@ -338,47 +316,37 @@ def test_one_process_with_several_devices(ran: Callable[..., Run]) -> None:
     """As ncclCommInitAll makes them: the ranks are the devices."""
     one = Process(0)
     for device in range(2):
-        about = (
-            f"comm 0xa{device} rank {device} nranks 2 cudaDev {device} nvmlDev {device} busId 1 commId 0x9"
-        )
-        one.say(f"ncclCommInitAll {about} - Init COMPLETE")
+        about = f"comm 0xa{device} rank {device} nranks 2 cudaDev {device} nvmlDev {device} busId 1"
+        one.say(f"ncclCommInitAll {about} commId 0x9 - Init COMPLETE")
     for device in range(2):
         one.say(
             "AllReduce: opCount 5f sendbuff 0x1 recvbuff 0x2 count 4 datatype 7 op 0 root 0"
             f" comm 0xa{device} [nranks=2] stream 0x3"
         )
-    assert {row[:3] for row in calls(ran({"job.log": one.text}))} == {
-        (rank, "all_reduce", "0-1") for rank in range(2)
-    }
+    found = {row[:3] for row in calls(ran({"job.log": one.text}))}
+    assert found == {(0, "all_reduce", "0-1"), (1, "all_reduce", "0-1")}
 
 
 def test_flight_recorder_dumps_list_the_last_calls(ran: Callable[..., Run]) -> None:
     """What is older is gone, so that no call is called missing or alone."""
 
     def dump(rank: int, *names: str) -> str:
+        told: dict[str, Any] = {f"{side}_sizes": [[256]] for side in ("input", "output")}
+        told |= {f"{side}_dtypes": ["Float"] for side in ("input", "output")}
+        told |= {"process_group": ["0", "default_pg"], "state": "completed"}
         entries = [
-            {
-                "profiling_name": f"nccl:{name}",
-                "process_group": ["0", "default_pg"],
-                "collective_seq_id": number,
-                "is_p2p": "->" in name or "<-" in name,
-                "state": "completed",
-                **{f"{side}_sizes": [[256]] for side in ("input", "output")},
-                **{f"{side}_dtypes": ["Float"] for side in ("input", "output")},
-            }
-            for number, name in enumerate(names)
+            told | {"profiling_name": f"nccl:{n}", "collective_seq_id": i, "is_p2p": "-" in n}
+            for i, n in enumerate(names)
         ]
         groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
         return json.dumps({"version": "2.10", "rank": rank, "pg_config": groups, "entries": entries})
 
     first = dump(0, "all_reduce", "all_reduce", "send 0->1")
     run = ran({"nccl_trace_rank_0.json": first, "nccl_trace_rank_1.json": dump(1, "all_reduce", "recv 1<-0")})
-    assert values(run, "comm.count", stat="total", group=None, category=None) == {
-        (None, None, None, None, "total"): 5,
-        (None, "all_reduce", None, None, "total"): 3,
-        (None, "send", None, None, "total"): 1,
-        (None, "recv", None, None, "total"): 1,
-    }
+    known: dict[Any, Any] = {(None, None, None, None, "total"): 5}
+    known |= {(None, "all_reduce", None, None, "total"): 3, (None, "send", None, None, "total"): 1}
+    known |= {(None, "recv", None, None, "total"): 1}
+    assert values(run, "comm.count", stat="total", group=None, category=None) == known
     assert own(run, "comm.volume", "total") == 5 * 1024
     assert own(run, "comm.edges") == 1
     assert values(run, "comm.edges", stat="unmatched") == {}

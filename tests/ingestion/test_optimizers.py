@@ -28,11 +28,8 @@ def gradient(number: int, begin: int, size: Any, name: str = "torch::autograd::A
 
 def optimizer(number: int, begin: int, *grids: int, name: str = KERNEL, **args: Any) -> list[Event]:
     """A call that launches a kernel of each number of blocks; its lists of tensors have no sizes."""
-    arguments = {
-        "Input Dims": [[]] * 15,
-        "Input type": ["TensorList"] * 6 + ["Scalar"] * 7 + ["", ""],
-        "Concrete Inputs": VALUES,
-    }
+    arguments: dict[str, Any] = {"Input Dims": [[]] * 15}
+    arguments |= {"Input type": ["TensorList"] * 6 + ["Scalar"] * 7 + ["", ""], "Concrete Inputs": VALUES}
     call = {"ph": "X", "cat": "cpu_op", "name": "aten::_fused_adamw_", "pid": 1, "tid": 1, "ts": begin}
     events = [{**call, "dur": 20, "args": {"External id": number, **arguments, **args}}]
     for index, grid in enumerate(grids):
@@ -40,10 +37,8 @@ def optimizer(number: int, begin: int, *grids: int, name: str = KERNEL, **args: 
         launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 1, "ts": begin + index, "dur": 1}
         device = {"device": 0, "stream": 7} | ({"grid": [grid, 1, 1]} if grid else {})
         run = {"cat": "kernel", "name": name, "tid": 7, "ts": begin + 50 + 10 * index, "dur": 10}
-        events += [
-            {"ph": "X", "pid": 1, **launch, "args": link},
-            {"ph": "X", "pid": 1, **run, "args": link | device},
-        ]
+        own = {"ph": "X", "pid": 1}
+        events += [own | launch | {"args": link}, own | run | {"args": link | device}]
     return events
 
 
@@ -64,16 +59,9 @@ def test_gradients_of_two_steps(tmp_path: Path) -> None:
 
     Each step has its own gradients; the second one's are smaller.
     """
-    found = shapes_of(
-        tmp_path,
-        gradient(1, 0, [300, 300]),
-        gradient(2, 5, [10]),
-        gradient(3, 10, []),
-        gradient(4, 15, [0, 7]),
-        optimizer(5, 100, 3, 1),
-        gradient(6, 200, [8]),
-        optimizer(7, 300, 1),
-    )
+    first = gradient(1, 0, [300, 300]), gradient(2, 5, [10]), gradient(3, 10, []), gradient(4, 15, [0, 7])
+    second = gradient(6, 200, [8]), optimizer(7, 300, 1)
+    found = shapes_of(tmp_path, *first, optimizer(5, 100, 3, 1), *second)
     assert found == [[[], [[300, 300], [10], [], [0, 7]]], [[], [[8]]]]
 
 

@@ -60,17 +60,15 @@ class Toy(Reader):
         member = json.loads(path.read_text())[self.name][part.member]
         kernels = member["kernels"] if part.is_whole else member["kernels"][part.begin : part.end]
         first = part.begin == 0 or part.is_whole
-        trace = Trace(
-            batches=iter(()), facts=TraceFacts(local_rank=member["local"], hbm_bytes_per_s=member.get("hbm"))
-        )
+        facts = TraceFacts(local_rank=member["local"], hbm_bytes_per_s=member.get("hbm"))
+        trace = Trace(batches=iter(()), facts=facts)
         trace.batches = self.batches(kernels, member.get("counters", ()) if first else ())
         trace.device_steps = [DeviceStep(*step) for step in member.get("steps", ()) if first]
         trace.notes = [f"toy of {part.member}"]
         for row, kernel in enumerate(kernels):
             if "comm" in kernel:
-                payload = Payload(
-                    source="hlo", collective="all_reduce", in_bytes=8, ranks=tuple(kernel["comm"])
-                )
+                told = {"in_bytes": 8, "ranks": tuple(kernel["comm"])}
+                payload = Payload(source="hlo", collective="all_reduce", **told)
                 trace.told.add_payload(payload, row=row)
         return trace
 
@@ -121,12 +119,8 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., cclbench.Run]:
     """Runs the folder `job`."""
-
-    def run(**options: Any) -> cclbench.Run:
-        return cclbench.run(tmp_path / "job", store=tmp_path / "store", **options)
-
     (tmp_path / "job").mkdir()
-    return run
+    return lambda **options: cclbench.run(tmp_path / "job", store=tmp_path / "store", **options)
 
 
 def kernel(name: str, at: int, length: int, **other: Any) -> Row:
@@ -143,10 +137,8 @@ def value(run: cclbench.Run, metric: str, **keys: Any) -> Any:
     return row["reason"] if row["value"] is None else row["value"]
 
 
-PAIR = {
-    "b": {"local": 1, "kernels": [kernel("gemm", 0, 30), kernel("all-reduce", 40, 60, comm=[0, 1])]},
-    "a": {"local": 0, "kernels": [kernel("gemm", 0, 80), kernel("all-reduce", 80, 20, comm=[0, 1])]},
-}
+PAIR = {"b": {"local": 1, "kernels": [kernel("gemm", 0, 30), kernel("all-reduce", 40, 60, comm=[0, 1])]}}
+PAIR |= {"a": {"local": 0, "kernels": [kernel("gemm", 0, 80), kernel("all-reduce", 80, 20, comm=[0, 1])]}}
 
 
 def test_members_of_a_file_are_ranks_that_match(tmp_path, run):
@@ -205,9 +197,8 @@ def test_steps_by_the_devices_own_rows(tmp_path, run, steps, windows):
     table = found.steps().to_pylist()
     assert [(s["step"], s["start_ns"], s["end_ns"]) for s in table if s["source"] == "module"] == windows
     assert value(found, "time.compute_only") == (20e-9 if windows else 50e-9)
-    assert [e["step"] for e in found.events(kinds=["kernel"]).to_pylist()] == [
-        w[0] for w in windows or [(None,)] * 2
-    ]
+    steps_of = [event["step"] for event in found.events(kinds=["kernel"]).to_pylist()]
+    assert steps_of == [w[0] for w in windows or [(None,)] * 2]
 
 
 def test_counters_and_categories_and_peaks_of_a_trace(tmp_path, run):

@@ -98,12 +98,8 @@ def test_a_store_within_the_folder_is_no_part_of_it(folder: Path) -> None:
 def test_a_card_leads_to_its_traces(folder: Path) -> None:
     digest = sha256(TRACE).hexdigest()
     path = folder / "job.yaml"
-    path.write_text(
-        card_with(
-            f"{{path: rank0.json, format: kineto, ranks: [5], sha256: {digest}}}",
-            "{path: node1/rank1.json.gz, format: kineto, ranks: [6]}",
-        )
-    )
+    first = f"{{path: rank0.json, format: kineto, ranks: [5], sha256: {digest}}}"
+    path.write_text(card_with(first, "{path: node1/rank1.json.gz, format: kineto, ranks: [6]}"))
     found = find_source(path)
     assert found.card == path
     assert found.name == "job"
@@ -115,9 +111,7 @@ def test_a_card_leads_to_its_traces(folder: Path) -> None:
     ("trace", "more", "said"),
     [("rank9.json", "", "missing"), ("rank0.json", f", sha256: {'a' * 64}", "SHA-256 differs")],
 )
-def test_a_card_whose_trace_is_missing_or_changed_names_both(
-    folder: Path, trace: str, more: str, said: str
-) -> None:
+def test_cards_of_missing_or_changed_traces_name_both(folder: Path, trace: str, more: str, said: str) -> None:
     path = folder / "job.yaml"
     path.write_text(card_with(f"{{path: {trace}, format: kineto, ranks: [0]{more}}}"))
     error = refused(path)
@@ -163,8 +157,7 @@ def test_a_hint_does_not_list_a_large_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("empty.json", b"", "the file is empty"),
-        ("blank.json", b" \n", "the file is empty"),
+        *(("empty.json", b"", "the file is empty"), ("blank.json", b" \n", "the file is empty")),
         ("text.json", b"hello", "is no trace of a known format"),
         ("rank0.json.gz", b"\x1f\x8b" + b"\xff" * 40, "gzip stream is damaged at its beginning"),
     ],
@@ -197,9 +190,7 @@ def test_folders_without_traces_are_refused(tmp_path: Path) -> None:
     assert "none of its files is a trace" in str(refused(tmp_path / "job"))
 
 
-def test_a_folder_that_cannot_be_listed_is_no_empty_one(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_listed_is_not_empty(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = os.scandir
 
     def forbidden(path: str | Path) -> object:
@@ -275,10 +266,8 @@ def test_a_cards_file_may_lie_elsewhere(folder: Path) -> None:
     card.write_text(card_with("path: traces/big.json"))
     found = find_source(card, elsewhere={"traces/big.json": folder / "rank0.json"})
     assert [(file.name, file.path) for file in found.files] == [("traces/big.json", folder / "rank0.json")]
-    address = (
-        "{path: traces/big.json, sha256: " + "ab" * 32 + ", bytes: 1, url: https://example.org/big.json}"
-    )
-    card.write_text(card_with(address))
+    url = "https://example.org/big.json"
+    card.write_text(card_with(f"{{path: traces/big.json, sha256: {'ab' * 32}, bytes: 1, url: {url}}}"))
     said = str(refused(card))
     assert said.startswith(f"{folder / 'traces' / 'big.json'}: ")
     assert f"cclbench card fetch '{card}' downloads it from https://example.org/big.json" in said

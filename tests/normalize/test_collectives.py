@@ -44,11 +44,9 @@ def test_kind_of(kind, names):
     ("size", "dtypes"),
     [
         (1, ["Float8_e4m3fn", "Float8_e5m2fnuz", "float8_e8m0fnu", "Byte", "Bool", "unsigned char"]),
-        (2, ["BFloat16", "c10::BFloat16", "c10::Half", "torch.bfloat16"]),
-        (4, ["Float", "float", "int"]),
+        *((2, ["BFloat16", "c10::BFloat16", "c10::Half", "torch.bfloat16"]), (4, ["Float", "float", "int"])),
         (8, ["Long", "long int", "int64", "Double", "ComplexFloat", "c10::complex<float>"]),
-        (16, ["ComplexDouble"]),
-        (None, ["Undefined", "", None]),
+        *((16, ["ComplexDouble"]), (None, ["Undefined", "", None])),
     ],
 )
 def test_element_bytes(size, dtypes):
@@ -94,8 +92,7 @@ PLACES = [(9, 1), (10, 1), (19, 1), (20, 1), (15, 2), (-1, -1)]
 @pytest.mark.parametrize(
     ("entries", "rows", "owners"),
     [
-        ([HOST, KERNEL], [launched(5, 50)], [1]),
-        ([KERNEL, HOST], [launched(5, 50)], [0]),
+        *(([HOST, KERNEL], [launched(5, 50)], [1]), ([KERNEL, HOST], [launched(5, 50)], [0])),
         ([KERNEL, ("kernel", {"row": 7})], [{"row": row} for row in (7, 6, 5, 8)], [1, -1, 0, -1]),
         ([("annotation", span(20, 80)), HOST], [launched(0, 50)], [1]),
         (
@@ -116,21 +113,15 @@ PLACES = [(9, 1), (10, 1), (19, 1), (20, 1), (15, 2), (-1, -1)]
         ),
         ([("host_op", span(0, 100, row=0))], [launched(0, 50), launched(1, 50)], [0, -1]),
         ([("host_op", span(-10, 100))], [launched(0, 0), launched(1, -1)], [0, -1]),
-        ([], [{"row": 3}], [-1]),
-        ([], [], []),
+        *(([], [{"row": 3}], [-1]), ([], [], [])),
     ],
     ids=[
-        "own metadata first",
-        "the first entry owns as any other",
-        "a kernel without metadata beside ones with",
-        "host op before annotation",
-        "only the launching thread and time",
-        "innermost of nested ranges",
+        *("own metadata first", "the first entry owns as any other"),
+        *("a kernel without metadata beside ones with", "host op before annotation"),
+        *("only the launching thread and time", "innermost of nested ranges"),
         "what a row states of itself is a row's that is no kernel",
         "an entry of one kernel is not about others of its time",
-        "a launch at 0 is known and one before is not",
-        "nothing told",
-        "no calls",
+        *("a launch at 0 is known and one before is not", "nothing told", "no calls"),
     ],
 )
 def test_the_kernels_own_word_then_the_host_ops_then_the_annotations(entries, rows, owners):
@@ -143,9 +134,8 @@ UNTOLD = "no annotation tells its process group"
 
 
 def annotated(kind, ranks, **more):
-    return Payload(
-        source="annotation", collective=kind, ranks=ranks, group_size=len(ranks), **{"rows": 1, **more}
-    )
+    told = {"ranks": ranks, "group_size": len(ranks), "rows": 1} | more
+    return Payload(source="annotation", collective=kind, **told)
 
 
 def owners(told, *rows, names=GLOO, groups=()):
@@ -197,18 +187,12 @@ class TestOnHost:
         assert owners(told, row(50)) == ([1], {})
 
     def test_reduce_scatter_of_several_tensors_runs_as_all_reduces(self):
-        told = self.told(
-            ("reduce_scatter", (0, 1), {"seq": 0}, {"rows": 2}),
-            ("all_gather", (0, 1), {"start_ns": 5, "seq": 1}),
-        )
+        several = "reduce_scatter", (0, 1), {"seq": 0}, {"rows": 2}
+        told = self.told(several, ("all_gather", (0, 1), {"start_ns": 5, "seq": 1}))
         assert owners(told, row(10), row(20), row(30, name=1))[0] == [0, 0, 1]
         # One alone runs as another kind.
-        for called, ran, owner in (
-            ("reduce_scatter", 0, 0),
-            ("reduce_scatter", 1, -1),
-            ("all_gather", 0, -1),
-        ):
-            assert owners(self.told((called, (0, 1), {"seq": 0})), row(10, name=ran))[0] == [owner]
+        for call, ran, owner in (("reduce_scatter", 0, 0), ("reduce_scatter", 1, -1), ("all_gather", 0, -1)):
+            assert owners(self.told((call, (0, 1), {"seq": 0})), row(10, name=ran))[0] == [owner]
 
     def test_transfers_lie_inside_their_annotation(self):
         told = self.told(("send", (0, 1), span(10, 40, seq=0)))
@@ -222,19 +206,14 @@ class TestOnHost:
 
     def test_a_row_within_a_transfer_is_none_of_the_groups_calls(self):
         """Two rows on one thread: the send's own, and the group's one call."""
-        told = self.told(
-            ("send", (0, 1), span(10, 40, seq=0)),
-            ("all_reduce", (0, 1), span(50, 51, seq=1), {"threads": (1,)}),
-        )
+        call = "all_reduce", (0, 1), span(50, 51, seq=1), {"threads": (1,)}
+        told = self.told(("send", (0, 1), span(10, 40, seq=0)), call)
         assert owners(told, row(20, 1, 2), row(60, 1)) == ([0, 1], {})
 
     def test_calls_that_begin_at_once_are_in_order_of_their_numbers(self):
-        told = self.told(
-            *(
-                (kind, (0, 1), {"start_ns": start, "end_ns": 6, "seq": seq})
-                for kind, start, seq in (("all_gather", 5, 9), ("all_reduce", 5, 8), ("all_reduce", 4, 10))
-            )
-        )
+        made = ("all_gather", 5, 9), ("all_reduce", 5, 8), ("all_reduce", 4, 10)
+        of = [(kind, (0, 1), {"start_ns": at, "end_ns": 6, "seq": seq}) for kind, at, seq in made]
+        told = self.told(*of)
         assert owners(told, row(10), row(20), row(30, name=1))[0] == [2, 1, 0]
 
     @pytest.mark.parametrize(("rows", "elements", "fits"), [(2, 50, True), (1, 50, False), (1, 100, True)])
@@ -336,10 +315,7 @@ class TestOnHost:
         assert owners(told, row(10), row(30), groups=(alone, shared, again)) == ([0, -1], {})
         first, second = made(alone, shared, again).to_pylist()
         assert [first[key] for key in ("group", "group_size", "in_bytes", "out_bytes")] == [
-            "0-3",
-            4,
-            396,
-            396,
+            *("0-3", 4, 396, 396),
         ]
         assert (second["group"], second["in_bytes"], second["payload_source"]) == ("0-3", None, None)
         described = ProcessGroup(name="4", description="mesh_tp", ranks=(0, 1, 2, 3))
@@ -429,9 +405,7 @@ class TestTable:
         made, members = collectives_table(2, rows, told, np.array([0, -1, 0, 1]), TraceFacts())
         found = [(r["kind"], r["library"], r["in_bytes"], r["out_bytes"], r["seq"]) for r in made.to_pylist()]
         assert found == [
-            ("all_gather", "nccl", 8, None, 3),
-            ("broadcast", "rccl", None, None, None),
-            ("all_gather", "nccl", 8, None, 3),
-            ("broadcast", "rccl", 16, 16, 0),
+            *(("all_gather", "nccl", 8, None, 3), ("broadcast", "rccl", None, None, None)),
+            *(("all_gather", "nccl", 8, None, 3), ("broadcast", "rccl", 16, 16, 0)),
         ]
         assert members == {"1,5": (1, 5)}

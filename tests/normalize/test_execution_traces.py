@@ -21,13 +21,11 @@ A, B = Path("run/et_0.json.gz"), Path("run/et_1.json")
         ({A: 10, B: 11}, {0: 11, 1: 10}, {0: B, 1: A}),  # the process decides, not the name
         ({A: 10, B: 11}, {0: 10, 1: 12}, {0: A}),  # of another process
         ({A: 7, B: 7}, {0: 7, 1: 7}, {0: A, 1: B}),  # containers
-        ({A: 7, B: 7}, {0: 7, 2: 7}, {0: A}),
-        ({A: 7}, {0: 7, 1: 7}, {0: A}),
+        *(({A: 7, B: 7}, {0: 7, 2: 7}, {0: A}), ({A: 7}, {0: 7, 1: 7}, {0: A})),
         ({A: 10, B: 11}, {1: None}, {1: B}),
         ({A: 10, Path("new/et_0.json"): 10}, {0: 10}, {}),  # which of the two is unknown
         ({A: 10, B: 10}, {0: 10}, {0: A}),  # one process, two files: the one of its number
-        ({A: 10, B: 11}, {7: None}, {}),
-        ({Path("run/trace.json"): 7, B: 7}, {1: 7}, {1: B}),
+        *(({A: 10, B: 11}, {7: None}, {}), ({Path("run/trace.json"): 7, B: 7}, {1: 7}, {1: B})),
         ({}, {0: 10}, {}),
     ],
 )
@@ -138,15 +136,11 @@ OTHER, TOLD = call("all_reduce", group="10"), call("all_reduce", group_size=2, r
         ([EXCHANGE, REDUCTION], 2, [((0, 1), 2)] * 2),
         # A group is never guessed.
         *(([EXCHANGE, REDUCTION], world, [(None, 2)] * 2) for world in (4, None)),
-        ([REDUCTION], 2, [(None, None)]),
-        ([EXCHANGE, OTHER], 2, [(None, 2), (None, None)]),
-        ([TOLD], 2, [((0, 5), 2)]),
-        ([EXCHANGE, call("all_to_all", group_size=3)], 2, [(None, None)] * 2),
+        *(([REDUCTION], 2, [(None, None)]), ([EXCHANGE, OTHER], 2, [(None, 2), (None, None)])),
+        *(([TOLD], 2, [((0, 5), 2)]), ([EXCHANGE, call("all_to_all", group_size=3)], 2, [(None, None)] * 2)),
     ],
 )
-def test_the_only_group_is_the_job_where_its_size_is(
-    calls: list[BackendCall], world: int | None, placed: list[Any]
-) -> None:
+def test_the_only_group_may_be_all(calls: list[BackendCall], world: int | None, placed: list[Any]) -> None:
     noted = placed == [((0, 1), 2)] * 2
     assert occurrences(calls, TraceFacts(world_size=world)) == (placed, noted)
 

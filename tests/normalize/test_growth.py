@@ -79,11 +79,8 @@ def nested_ranges(n: int) -> None:
 @pytest.mark.parametrize(
     ("work", "few"),
     [
-        (groups_on_host, 4_000),
-        (transfers_on_host, 8_000),
-        (threads_of_a_device, 8_000),
-        (threads_of_ranges, 8_000),
-        (nested_ranges, 16_000),
+        *((groups_on_host, 4_000), (transfers_on_host, 8_000), (threads_of_a_device, 8_000)),
+        *((threads_of_ranges, 8_000), (nested_ranges, 16_000)),
     ],
 )
 def test_work_grows_with_the_rows(work: Callable[[int], None], few: int) -> None:
@@ -118,7 +115,5 @@ def test_an_instant_within_ranges_of_any_depth() -> None:
     starts = np.sort(random.integers(0, 500, 300))
     ends = starts + random.integers(1, 700, 300)
     at = np.arange(-5, 1300)
-    wanted = [
-        max((i for i in range(300) if starts[i] <= t < ends[i]), key=lambda i: i, default=-1) for t in at
-    ]
+    wanted = [max((i for i in range(300) if starts[i] <= t < ends[i]), default=-1) for t in at]
     assert intervals.innermost(starts, ends, at).tolist() == wanted

@@ -84,10 +84,8 @@ def test_all_ranks_run_one_sequence_in_step() -> None:
 @pytest.mark.parametrize(
     ("ranks", "world", "reason"),
     [
-        (range(4), None, "nothing states the world size"),
-        (range(4), 8, "4 of 8 ranks have a trace"),
-        ([1, 2, 3, 4], 5, "4 of 5 ranks have a trace"),
-        ([0], 1, "the world has one rank"),
+        *((range(4), None, "nothing states the world size"), (range(4), 8, "4 of 8 ranks have a trace")),
+        *(([1, 2, 3, 4], 5, "4 of 5 ranks have a trace"), ([0], 1, "the world has one rank")),
         ([3], 8, "1 of 8 ranks has a trace"),
     ],
 )
@@ -155,9 +153,7 @@ def test_three_ranks_have_subgroups_as_well() -> None:
 
 @pytest.mark.parametrize("epoch", [0, EPOCH])
 @pytest.mark.parametrize(("gap", "waited"), [(20 * US, False), (20 * US + 1, True), (29 * US, True)])
-def test_the_last_rank_comes_later_by_more_than_twice_what_ends_differ_by(
-    gap: int, epoch: int, *, waited: bool
-) -> None:
+def test_the_last_rank_is_later_by_twice_what_ends_differ_by(gap: int, epoch: int, *, waited: bool) -> None:
     """A nanosecond later is later, at the time of day, too."""
     assert (of_three(gap=gap, spread=10 * US, epoch=epoch).rule == "R1") == waited
 

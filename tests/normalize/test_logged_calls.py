@@ -15,9 +15,7 @@ from cclbench.ground.evidence_schema import TIMINGS
 from cclbench.normalize.collectives import CommunicationCalls
 from cclbench.normalize.logged_calls import ListedCalls, lacks_group_or_payload, place_calls
 
-NAMES = [
-    CollectiveName(kind, "nccl") for kind in ("all_reduce", "all_gather", "reduce_scatter", "send_recv", None)
-]
+NAMES = [CollectiveName(k, "nccl") for k in ("all_reduce", "all_gather", "reduce_scatter", "send_recv", None)]
 REDUCE, GATHER, SCATTER, TRANSFER, UNKNOWN = range(5)
 GROUPS = {"0-1": (0, 1), "0-3": (0, 1, 2, 3)}
 Log = Sequence[tuple[str, str, int] | tuple[str, str, int, int, int]]
@@ -50,9 +48,8 @@ def placed(
     for row, payload in (told or {}).items():
         owner[row] = len(stated)
         stated.add_payload(payload, row=row)
-    owner, note = place_calls(
-        kernels, stated, owner, lacks_group_or_payload(kernels, stated, owner, {}), listed(log), {}
-    )
+    lacking = lacks_group_or_payload(kernels, stated, owner, {})
+    owner, note = place_calls(kernels, stated, owner, lacking, listed(log), {})
     payloads = list(stated.payloads)
     found: list[Any] = []
     for entry in owner.tolist():
@@ -66,9 +63,8 @@ STEP: Log = [("all_gather", "0-1", 80), ("all_reduce", "0-3", 40), ("reduce_scat
 
 def test_kernels_have_what_all_steps_of_the_log_say() -> None:
     found, note = placed(calls(GATHER, REDUCE, UNKNOWN), [("broadcast", "0-3", 8), *STEP, *STEP])
-    assert found == [
-        *(((0, 1), 40, 80, None, None), ((0, 1, 2, 3), 40, 40, None, None), ((0, 1), 160, 80, None, None))
-    ]
+    known = ((0, 1), 40, 80), ((0, 1, 2, 3), 40, 40), ((0, 1), 160, 80)
+    assert found == [(*one, None, None) for one in known]
     assert note == ("nccl_log completes 3 of 3 collectives of which the trace does not tell group or payload")
     # What steps say differently is left.
     other = [STEP[0], ("all_reduce", "0-1", 40), STEP[2]]
@@ -119,8 +115,7 @@ def test_a_collective_of_transfers_has_their_group() -> None:
 
 def test_a_trace_that_says_all_takes_nothing() -> None:
     stated, kernels = StatedPayloads(), calls(REDUCE)
-    stated.add_payload(
-        Payload(source="host_op", collective="all_reduce", ranks=(0, 1), in_bytes=4, out_bytes=4), row=0
-    )
+    told = Payload(source="host_op", collective="all_reduce", ranks=(0, 1), in_bytes=4, out_bytes=4)
+    stated.add_payload(told, row=0)
     assert lacks_group_or_payload(kernels, stated, np.array([0]), {}).tolist() == [False]
     assert lacks_group_or_payload(kernels, stated, np.array([-1]), {}).tolist() == [True]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of several ranks matched, by number, by order, by pair; what is left, and why."""
+"""Collectives of several ranks matched; sequences of kernels aligned, against every path."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cclbench.ground.intervals import Int64
 from cclbench.normalize import matching
 from cclbench.normalize.alignment import longest_common_subsequence
+from cclbench.normalize.kernel_alignment import align_kernels
 from cclbench.normalize.matching import CALLS, contradicting_instances, match
 from cclbench.record.database import database
 
@@ -30,9 +32,7 @@ def call(rank, group, kind, seq=None, size=100, step=None):
 
 def match_calls(calls):
     """Match calls, a rank's in order of their start."""
-    return insert_and_match(
-        [one | {"row": row, "start_ns": row, "end_ns": row + 1} for row, one in enumerate(calls)]
-    )
+    return insert_and_match([one | {"row": i, "start_ns": i, "end_ns": i + 1} for i, one in enumerate(calls)])
 
 
 def insert_and_match(columns):
@@ -41,9 +41,8 @@ def insert_and_match(columns):
         if columns:
             table = pa.Table.from_pylist(columns)
             connection.register("given", table)
-            connection.execute(
-                "INSERT INTO calls BY NAME SELECT * REPLACE (kind::collective_kind AS kind) FROM given"
-            )
+            rows = "SELECT * REPLACE (kind::collective_kind AS kind) FROM given"
+            connection.execute(f"INSERT INTO calls BY NAME {rows}")
         return match(connection)
 
 
@@ -138,8 +137,7 @@ def sized(rank, *sizes, group=0):
             ],
             *([[0, 1], [2, 5, 7]], {NOBODYS: 4}),
         ),
-        ([(0, 0, REDUCE)], [], {NOBODYS: 1}),
-        ([], [], {}),
+        *(([(0, 0, REDUCE)], [], {NOBODYS: 1}), ([], [], {})),
     ],
 )
 def test_calls_that_are_one_instance(calls, found, unmatched):
@@ -152,12 +150,9 @@ def test_calls_that_are_one_instance(calls, found, unmatched):
 def test_what_can_not_be_matched_is_counted():
     alone = call(0, 4, REDUCE) | {"size": 1}
     odd = [call(0, None, REDUCE), call(0, 3, None), alone, call(0, None, SEND)]
-    assert match_calls(odd).unmatched == {
-        "its process group is unknown": 1,
-        "its process group has one rank": 1,
-        "its kind is unknown": 1,
-        "its peer is unknown": 1,
-    }
+    known = {"its process group is unknown": 1, "its process group has one rank": 1, "its kind is unknown": 1}
+    known |= {"its peer is unknown": 1}
+    assert match_calls(odd).unmatched == known
 
 
 def test_sends_and_receives_pair_by_lane_and_order():
@@ -252,14 +247,9 @@ def test_common_is_longest_of_all_short_sequences():
 @pytest.mark.parametrize(
     ("a", "b", "pairs"),
     [
-        ([], [], []),
-        ([1], [], []),
-        ([], [1, 2], []),
-        ([1], [2], []),
-        ([1, 2, 3], [1, 2, 3], [(0, 0), (1, 1), (2, 2)]),
-        ([1, 2, 3], [2, 3], [(1, 0), (2, 1)]),
-        ([2, 3], [1, 2, 9, 3], [(0, 1), (1, 3)]),
-        ([7, 1, 2], [1, 2, 8], [(1, 0), (2, 1)]),
+        *(([], [], []), ([1], [], []), ([], [1, 2], []), ([1], [2], [])),
+        *(([1, 2, 3], [1, 2, 3], [(0, 0), (1, 1), (2, 2)]), ([1, 2, 3], [2, 3], [(1, 0), (2, 1)])),
+        *(([2, 3], [1, 2, 9, 3], [(0, 1), (1, 3)]), ([7, 1, 2], [1, 2, 8], [(1, 0), (2, 1)])),
         ([1, 2, 3, 4, 5, 6], [1, 3, 4, 6, 9], [(0, 0), (2, 1), (3, 2), (5, 3)]),
     ],
 )
@@ -272,3 +262,67 @@ def test_a_rank_that_left_before_another_came_contradicts(tolerance, wrong):
     rows = np.array([[0, 0, 1, 1], [0, 10, 0, 15], [12, 12, 10, 30]])
     assert contradicting_instances(*rows, tolerance).tolist() == wrong
     assert contradicting_instances(*rows[:, :0], tolerance).tolist() == []
+
+
+SEQUENCES = st.lists(st.integers(0, 3), max_size=8)
+
+
+def codes(values: list[int] | str) -> Int64:
+    return np.array([ord(value) if isinstance(value, str) else value for value in values], np.int64)
+
+
+def least_differences(a: list[int], b: list[int]) -> dict[tuple[int, int], int]:
+    """Least differences of all pairs of beginnings, by the textbook's recurrence."""
+    table: dict[tuple[int, int], int] = {}
+    for i in range(len(a) + 1):
+        for j in range(len(b) + 1):
+            ways = [table[i - 1, j] + 1] if i else []
+            ways += [table[i, j - 1] + 1] if j else []
+            ways += [table[i - 1, j - 1]] if i and j and a[i - 1] == b[j - 1] else []
+            table[i, j] = min(ways, default=0)
+    return table
+
+
+@given(SEQUENCES, SEQUENCES)
+def test_a_pair_is_certain_if_all_best_alignments_have_it(a: list[int], b: list[int]) -> None:
+    n, m = len(a), len(b)
+    before, after = least_differences(a, b), least_differences(a[::-1], b[::-1])
+    least = before[n, m]
+    alignment = align_kernels(codes(a), codes(b))
+    assert alignment is not None
+    assert len(alignment.a) == (n + m - least) // 2
+    assert [a[i] for i in alignment.a] == [b[j] for j in alignment.b]
+    assert (np.diff(alignment.a) > 0).all()
+    assert (np.diff(alignment.b) > 0).all()
+    partners: dict[int, set[int | None]] = {j: set() for j in range(m)}
+    for j in range(m):
+        for i in range(n + 1):
+            if before[i, j] + 1 + after[n - i, m - j - 1] == least:
+                partners[j].add(None)
+            if i < n and a[i] == b[j] and before[i, j] + after[n - i - 1, m - j - 1] == least:
+                partners[j].add(i)
+    certain = alignment.certain(np.arange(n))
+    assert certain.tolist() == [len(partners[j]) == 1 for j in alignment.b.tolist()]
+    assert align_kernels(codes(a), codes(b), least - 1) is None or not least
+
+
+def test_of_equal_kernels_nobody_knows_which_is_missing() -> None:
+    """q, k and v have one kernel: of the three one has no row, and the norm before is as it was."""
+    alignment = align_kernels(codes("nqqqs"), codes("nqqs"))
+    assert alignment is not None
+    assert alignment.certain(np.arange(5)).tolist() == [True, False, False, True]
+    assert alignment.certain(np.array([0, 1, 1, 1, 2])).tolist() == [True, True, True, True]
+
+
+@pytest.mark.parametrize("a", ["equal", "periodic", "random"])
+def test_long_sequences_take_bounded_work(a: str) -> None:
+    length = 100_000
+    kernels = {
+        "equal": np.zeros(length, np.int64),
+        "periodic": np.arange(length) % 20,
+        "random": np.random.default_rng(0).integers(0, 50, length),
+    }[a]
+    alignment = align_kernels(kernels, np.delete(kernels, np.arange(0, length, length // 200)))
+    assert alignment is not None
+    assert len(alignment.a) == length - 200
+    assert align_kernels(kernels, np.flip(kernels) + 1) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The innermost operator around a launch: by hand, and against a search through all of them."""
+"""The innermost operator around a launch: by hand, and by search; paths of ops as JAX writes them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.ground.intervals import Int64
+from cclbench.normalize.name_stacks import NameStack, name_stack
 from cclbench.normalize.operators import NO_RANGES, Ids, Ranges, is_wrapper, join_ranges, nearest_flagged
 
 Call = tuple[int, int, int, int]
@@ -135,21 +136,15 @@ def test_ranges_of_both_are_in_order_and_known_by_their_place() -> None:
     assert (len(none.track), len(none.start_ns), len(none.end_ns), len(nowhere)) == (0, 0, 0, 0)
     # Some of the ranges stay in order.
     some = ordered(CALLS)[0].select_ranges(np.array([True, False, True, False, True]))
-    assert (some.track.tolist(), some.start_ns.tolist(), some.end_ns.tolist()) == (
-        [1, 1, 2],
-        [0, 20, 30],
-        [100, 90, 31],
-    )
+    found = (some.track.tolist(), some.start_ns.tolist(), some.end_ns.tolist())
+    assert found == ([1, 1, 2], [0, 20, 30], [100, 90, 31])
 
 
 @pytest.mark.parametrize(
     ("flagged", "found"),
     [
-        ([0], [0, 0, 0, 0, -1, -1]),
-        ([1, 5], [-1, 1, 1, 1, -1, 5]),
-        ([0, 2], [0, 0, 2, 2, -1, -1]),
-        ([4], [-1, -1, -1, -1, 4, 4]),
-        ([], [-1] * 6),
+        *(([0], [0, 0, 0, 0, -1, -1]), ([1, 5], [-1, 1, 1, 1, -1, 5]), ([0, 2], [0, 0, 2, 2, -1, -1])),
+        *(([4], [-1, -1, -1, -1, 4, 4]), ([], [-1] * 6)),
     ],
 )
 def test_the_nearest_flagged_one_is_itself_or_around_it(flagged: list[int], found: list[int]) -> None:
@@ -165,11 +160,50 @@ def test_ids_are_found_where_they_stand() -> None:
 
 
 def test_rows_around_operators_have_no_namespace_or_autograds() -> None:
-    around = [
-        "autograd::engine::evaluate_function: MmBackward0",
-        "torch::autograd::AccumulateGrad",
-        "MmBackward0",
-    ]
-    assert [is_wrapper(name) for name in (*around, "aten::mm", "c10d::allreduce_")] == [True] * 3 + [
-        False
-    ] * 2
+    around = "torch::autograd::AccumulateGrad", "MmBackward0"
+    assert all(map(is_wrapper, ("autograd::engine::evaluate_function: MmBackward0", *around)))
+    assert not any(map(is_wrapper, ("aten::mm", "c10d::allreduce_")))
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("jit(f)/jit(main)/add", NameStack("add", None, "other", False)),
+        ("jit(step)/jvp()/shard_map/mul", NameStack("mul", None, "forward", False)),
+        ("jit(step)/transpose(jvp())/transpose", NameStack("transpose", None, "backward", False)),
+        ("jit(step)/transpose", NameStack("transpose", None, "other", False)),
+        (
+            "jit(step)/jit(main)/transpose(jvp(Llama))/layer_0/attention/dot_general",
+            NameStack("dot_general", "Llama/layer_0/attention", "backward", False),
+        ),
+        (
+            "jit(step)/jvp(Llama)/while/body/layers/bhqk,bkhd->bqhd/dot_general",
+            NameStack("dot_general", "Llama/layers", "forward", False),
+        ),
+        (
+            "jit(step)/transpose(jvp(Wan))/while/body/checkpoint/rematted_computation/blocks/jit(silu)/mul",
+            NameStack("mul", "Wan/blocks", "backward", True),
+        ),
+        ("jit(step)/jvp(loss)/reduce_sum", NameStack("reduce_sum", "loss", "loss", False)),
+        ("jit(step)/optimizer/sub", NameStack("sub", "optimizer", "optimizer", False)),
+        (
+            "jit(f)/vmap(vmap(Encoder/block))/dot_general",
+            NameStack("dot_general", "Encoder/block", "other", False),
+        ),
+        ("model/dense/MatMul", NameStack("MatMul", "model/dense", "other", False)),
+        ("all-reduce", NameStack("all-reduce", None, "other", False)),
+        # Of what XLA combined, the first.
+        ("jit(step)/(transpose(jvp(A))/psum:jvp(B)/psum)", NameStack("psum", "A", "backward", False)),
+        ("(A/psum:transpose(jvp(B))/mul)", NameStack("psum", "A", "other", False)),
+        ("scope:0/jit(f)/mul", NameStack("mul", "scope:0", "other", False)),
+        ("A/(B)/mul", NameStack("mul", "A/(B", "other", False)),
+    ],
+)
+def test_what_a_path_says(path: str, said: NameStack) -> None:
+    assert name_stack(path) == said
+
+
+@pytest.mark.parametrize("part", ["(", "/(", "(:", "/(:", ")", "/(:)", "jit(", "a->", "transpose(jvp("])
+def test_a_path_of_any_length_is_read_once(part: str) -> None:
+    """A pattern that goes back and forth takes minutes for 400 of some of these."""
+    assert name_stack(part * 20_000).operator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host works for, on runs of a few calls whose phases can be read off."""
+"""What a host works for, and what takes long there because it is the first."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from cclbench.classify.python_rows import starts_backward
 from cclbench.ground.schema import PHASES
+from cclbench.normalize.host_calls import cold_operators
 from cclbench.normalize.operators import Ranges
 from cclbench.normalize.phases import HostActivity, Named, Phases, Vocabulary, phase_told, runs_node
 
@@ -63,9 +64,7 @@ def backward(name: str, begin: int, end: int, sequence: int = -1, track: int = E
 
 # Forward ops 0 and 1 at [10, 20) and [30, 40), their backward on the engine's thread, then an optimizer.
 STEP = [
-    Call("aten::mm", 10, 20, 0),
-    Call("aten::relu", 30, 40, 1),
-    backward("ReluBackward0", 60, 70, 1),
+    *(Call("aten::mm", 10, 20, 0), Call("aten::relu", 30, 40, 1), backward("ReluBackward0", 60, 70, 1)),
     backward("MmBackward0", 75, 80, 0),
 ]
 OPTIMIZER = Call("Optimizer.step#SGD.step", 90, 95)
@@ -169,8 +168,7 @@ def test_loading_data_goes_before_all_and_the_optimizer_before_backward() -> Non
 @pytest.mark.parametrize(
     ("annotations", "phase"),
     [
-        (["Optimizer.step#AdamW.step", "the optimizer"], OPT),
-        (["## backward ##", "backward-pass"], B),
+        *((["Optimizer.step#AdamW.step", "the optimizer"], OPT), (["## backward ##", "backward-pass"], B)),
         (["compute loss", "nn.Module: CrossEntropyLoss_0"], "loss"),
         (["nn.Module: Linear_3", "forward_step"], F),
         (["optimizers", "backwards", "lossless", "step 3"], None),
@@ -190,3 +188,47 @@ def test_nodes_are_known_by_the_engines_name_and_in_old_torch_by_their_own() -> 
     names = ["autograd::engine::evaluate_function: MmBackward0", "AddmmBackward", "torch::autograd::CopyBack"]
     calls = [Call(name, n, n + 1) for n, name in enumerate([*names, "aten::mm", "MmBackward0_hook"])]
     assert runs_node(named(calls)).tolist() == [True, True, True, False, False]
+
+
+US = 1_000
+
+
+def cold(
+    rows: list[tuple[int, int, int]], calls: list[tuple[int, int]] | None = None, until: int | None = 10_000
+) -> list[int]:
+    """Places of the cold ones among operators (name, begin, end), beside calls of the runtime; µs."""
+    name, start, end = np.array(rows, np.int64).T
+    thread = np.zeros(len(name), np.int64)
+    made = np.array(calls or np.empty((0, 2)), np.int64).reshape(-1, 2).T * US
+    told = cold_operators(
+        (name, thread, start * US, end * US),
+        (np.zeros(made.shape[1], np.int64), *made),
+        None if until is None else until * US,
+    )
+    return np.flatnonzero(told).tolist()
+
+
+LATER = [(0, 10_000 + 100 * i, 10_020 + 100 * i) for i in range(5)]
+"""Five calls of 20 µs in later steps."""
+
+
+@pytest.mark.parametrize(("took", "found"), [(1_000, [0]), (999, [])])
+def test_from_fifty_times_the_usual_on(took: int, found: list[int]) -> None:
+    assert cold([(0, 0, took), *LATER]) == found
+
+
+def test_what_comes_back_is_not_cold_nor_what_waits_or_calls_another() -> None:
+    assert cold([(0, 0, 5_000), (0, 20_000, 25_000), *LATER]) == []
+    # 5 ms around 4.5 ms of waiting, or around an inner operator that is the cold one.
+    assert cold([(0, 0, 5_000), *LATER], calls=[(400, 4_900)]) == []
+    assert cold([(0, 0, 5_000), (1, 100, 4_900), *LATER]) == [1]
+    assert cold([(0, 0, 5_000), *LATER], calls=[(400, 4_300)]) == [0]
+
+
+def test_of_a_single_step_the_first_call_of_a_name() -> None:
+    rows = [(0, 0, 5_000), (0, 6_000, 11_000), *[(0, 20_000 + 100 * i, 20_020 + 100 * i) for i in range(5)]]
+    assert cold(rows, until=None) == [0]
+    # What only the first of several steps has; of a single step nobody can tell.
+    assert cold([(3, 0, 1_000)]) == [0]
+    assert cold([(3, 0, 999)]) == []
+    assert cold([(3, 0, 1_000)], until=None) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank a file is."""
+"""Which rank a file is, and which dimension a group of ranks is by its shape."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import pytest
 
 from cclbench.ground.errors import InputError
+from cclbench.normalize.dimensions import by_shape
 from cclbench.normalize.ranks import Member, distinct_ranks, groups_of, rank_of
 from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
 
@@ -24,12 +25,11 @@ def stated(rank, source="distributedInfo", **more):
 @pytest.mark.parametrize(
     ("name", "rank"),
     [
-        ("rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz", 34),
-        *(("iteration_10/rank3_trace.json.gz", 3), ("iteration_10/rank12_trace.json", 12)),
+        *(("rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz", 34), ("iteration_10/rank3_trace.json.gz", 3)),
+        ("iteration_10/rank12_trace.json", 12),
         ("graph_capture_rank_0.1712195495519689047.pt.trace.json.gz", 0),
-        ("dp0_pp0_tp1_dcp0_ep1_rank1.1762.pt.trace.json.gz", 1),
-        *(("sampled_rank-1.json.gz", 1), ("RANK=7.json", 7), ("rank_5/trace.json", 5)),
-        ("node1_local_rank0/global_rank8.json", 8),
+        *(("dp0_pp0_tp1_dcp0_ep1_rank1.1762.pt.trace.json.gz", 1), ("sampled_rank-1.json.gz", 1)),
+        *(("RANK=7.json", 7), ("rank_5/trace.json", 5), ("node1_local_rank0/global_rank8.json", 8)),
         ("worker3_step_12.1694128201557.pt.trace.json.gz", 3),
         ("resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz", 0),
         *(("1720000000.12-TP-3.trace.json.gz", 3), ("worker1/worker3.json", 3)),
@@ -69,8 +69,7 @@ DEVICES, FILES = "order of devices", "order of files and of their devices"
     [
         ([member(f"rank{n}.json") for n in (1, 0)], [(1, "file name"), (0, "file name")]),
         # A lone file without a rank is rank 0, and says so.
-        ([member()], [(0, "nothing: taken as rank 0")]),
-        ([member(card=5)], [(5, "card")]),
+        *(([member()], [(0, "nothing: taken as rank 0")]), ([member(card=5)], [(5, "card")])),
         # Devices of one file are ranks in their order, whatever its name says of a lone process; those of
         # several hosts follow the order of files.
         (
@@ -148,8 +147,35 @@ def test_contradiction_names_both(one, both):
 
 def test_groups_follow_from_communicators_that_are_whole():
     """Of four: one whole, one whose second member has no trace, one told twice, one of two sizes."""
-    told = {
-        4: [Communicator("a", 1, 2), *(Communicator(name, 0, 2) for name in "bcd")],
-        6: [Communicator("a", 0, 2), Communicator("c", 0, 2), Communicator("d", 1, 3)],
-    }
+    told = {4: [Communicator("a", 1, 2), *(Communicator(name, 0, 2) for name in "bcd")]}
+    told |= {6: [Communicator("a", 0, 2), Communicator("c", 0, 2), Communicator("d", 1, 3)]}
     assert groups_of(told) == (ProcessGroup(name="a", ranks=(4, 6)),)
+
+
+MESH = {"tp": 2, "dp_shard": 4, "pp": 2}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "degrees", "dimension"),
+    [
+        *(((0, 1), MESH, "tp"), ((6, 7), MESH, "tp"), ((0, 2, 4, 6), MESH, "dp")),
+        *(((9, 11, 13, 15), MESH, "dp"), ((0, 8), MESH, "pp"), (tuple(range(16)), MESH, None)),
+        *(((0, 4), MESH, None), ((0, 1, 3), MESH, None), ((5,), MESH, None)),
+        ((0, 2), {"tp": 2, "cp": 2, "dp_replicate": 4}, "cp"),
+        ((0, 4, 8, 12), {"tp": 2, "cp": 2, "dp_replicate": 4}, "dp"),
+        # sharded within replicated: either alone, and both together
+        ((0, 1), {"dp_shard": 2, "dp_replicate": 2}, "dp"),
+        ((0, 2), {"dp_shard": 2, "dp_replicate": 2}, "dp"),
+        ((0, 1, 2, 3), {"dp_shard": 2, "dp_replicate": 2}, "dp"),
+        # replicas of both stages together are no dimension
+        (tuple(range(0, 32, 4)), {"tp": 2, "cp": 2, "dp_replicate": 4, "pp": 2}, None),
+        # without shards the replicas are neighbours of one another beyond the tensor parallel ones
+        ((0, 2, 4, 6), {"tp": 2, "dp_replicate": 4}, "dp"),
+        ((0, 1, 2, 3), {"tp": 2, "dp_replicate": 4}, None),
+        ((0, 1), {"tp": 2, "cp": 1, "dp_shard": 1}, "tp"),
+        # all ranks are the tensor parallel ones
+        ((0, 1, 2, 3), {"tp": 4}, "tp"),
+    ],
+)
+def test_dimension_of_a_shape(ranks, degrees, dimension):
+    assert by_shape(ranks, degrees) == dimension

@@ -37,12 +37,8 @@ def test_categories_follow_names_that_grow():
     assert categories(known, names) == ["communication", "gemm", "other"]
     assert known.unclassified == [False, False, True]
     # Kinds that are not classified by name.
-    for kind, category in {
-        "copy": "copy",
-        "memset": "copy",
-        "python": "other",
-        "annotation": "other",
-    }.items():
+    kinds = {"copy": "copy", "memset": "copy", "python": "other", "annotation": "other"}
+    for kind, category in kinds.items():
         names = Names()
         names["gemm"]
         assert categories(Categories(kind), names) == [category]
@@ -53,15 +49,10 @@ def test_batches_whose_names_grow_between_them():
     first = rows("kernel", names, ["ampere_sgemm", "k"], correlation=[1, None], blocks=[6, None])
     made = events_table([first, rows("kernel", names, ["ncclDevKernel_AllGather", "k"])], known)
     assert made.schema.equals(EVENTS)
-    expected = {
-        "name": ["ampere_sgemm", "k", "ncclDevKernel_AllGather", "k"],
-        "category": ["gemm", "other", "communication", "other"],
-        "correlation": [1, None, None, None],
-        "blocks": [6, None, None, None],
-        "start_ns": [0, 10, 0, 10],
-        "kind": ["kernel"] * 4,
-        "side": ["device"] * 4,
-    }
+    expected = {"name": ["ampere_sgemm", "k", "ncclDevKernel_AllGather", "k"]}
+    expected |= {"category": ["gemm", "other", "communication", "other"]}
+    expected |= {"correlation": [1, None, None, None], "blocks": [6, None, None, None]}
+    expected |= {"start_ns": [0, 10, 0, 10], "kind": ["kernel"] * 4, "side": ["device"] * 4}
     assert made.select([*expected]).to_pydict() == expected
     assert made["step"].null_count == made["collective"].null_count == 4
 
@@ -80,9 +71,8 @@ def test_shapes_of_batches_whose_texts_differ():
     texts, others = (pa.array(one).dictionary_encode() for one in (["[[2,3]]", None, "[]"], ["[]", "[[4]]"]))
     first = rows("op", names, ["a", "b", "c"], side="host", operator=[1, None, 3], shapes=texts)
     second = rows("op", names, ["a"], side="host")
-    made = events_table(
-        [first, second, rows("op", names, ["a", "a"], side="host", shapes=others)], Categories("op")
-    )
+    third = rows("op", names, ["a", "a"], side="host", shapes=others)
+    made = events_table([first, second, third], Categories("op"))
     assert made.schema.equals(EVENTS)
     assert made["shapes"].to_pylist() == ["[[2,3]]", None, "[]", None, "[]", "[[4]]"]
     assert made["operator"].to_pylist() == [1, None, 3, None, None, None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Step annotations, and the windows that follow from them."""
+"""Step annotations, the windows that follow from them, where steps begin and end on a device."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cclbench.formats import DeviceStep
 from cclbench.ground.errors import UsageError
 from cclbench.normalize import steps
-from cclbench.normalize.device_rows import DeviceRows
+from cclbench.normalize.device_rows import DeviceRows, own_shares, step_extents
 from cclbench.normalize.steps import NO_MARKS, Annotation, Marks, Window
 
 
@@ -145,9 +147,8 @@ def test_steps_that_overlap_by_less_than_a_microsecond_are_neighbours(names):
 def marked(*steps):
     """(number, begin, end) of each step that a device's rows mark, and whether the last is closed."""
     made = steps_of_device(*steps)
-    return list(
-        zip(made.numbers.tolist(), made.starts.tolist(), made.ends.tolist(), strict=True)
-    ), made.closed
+    columns = made.numbers.tolist(), made.starts.tolist(), made.ends.tolist()
+    return list(zip(*columns, strict=True)), made.closed
 
 
 def steps_of_device(*told):
@@ -340,8 +341,7 @@ MARKED, WHOLE = Window(5, 10, 20, "annotation"), Window(None, 0, 30, "whole_trac
 @pytest.mark.parametrize(
     ("windows", "policy", "expected"),
     [
-        ([LEFT_OPEN, DEVICE], "steps", ("steps", [5], [6])),
-        ([LEFT_OPEN], "steps", ("steps", [6], [])),
+        *(([LEFT_OPEN, DEVICE], "steps", ("steps", [5], [6])), ([LEFT_OPEN], "steps", ("steps", [6], []))),
         ([WHOLE, MARKED], "steps", ("annotations", [5], [])),
         ([WHOLE, MARKED], "trace", ("trace", [None], [])),
     ],
@@ -351,3 +351,42 @@ def test_closed_windows_of_the_policy_asked_for_or_of_the_next_one(windows, poli
     one, counted, left = steps.choose_windows(steps.steps_table(0, windows), policy)
     assert (one, counted["step"].to_pylist(), left["step"].to_pylist()) == expected
     assert steps.choose_windows(steps.steps_table(0, []), policy) is None
+
+
+STEPS = 3
+WINDOWS = ((0, 10), (10, 25), (25, 40))
+ROW = st.tuples(st.integers(-1, STEPS - 1), st.integers(-5, 45), st.integers(0, 12), st.booleans())
+
+
+def device_rows(rows):
+    """Rows of step, start, duration and whether it is a kernel."""
+    step, start, duration = (np.array([row[i] for row in rows], np.int64) for i in range(3))
+    return DeviceRows(step.astype(np.int32), start, start + duration, np.array([r[3] for r in rows], bool))
+
+
+def instants(rows):
+    return {at for _, start, duration, _ in rows for at in range(start, start + duration)}
+
+
+@given(rows=st.lists(ROW))
+def test_where_steps_begin_and_end(rows):
+    opening, ending = step_extents(device_rows(rows), STEPS)
+    launched = [row for row in rows if row[0] >= 0]
+    for step in range(STEPS):
+        own = [row for row in launched if row[0] == step]
+        assert opening.get(step) == min((start for _, start, _, kernel in own if kernel), default=None)
+        assert ending.get(step) == max((start + lasts for _, start, lasts, _ in own), default=None)
+
+
+@given(rows=st.lists(ROW), window=st.permutations([0, 1, -1]))
+def test_shares_are_those_of_all_instants(rows, window):
+    """A nanosecond at a time: of those in a window in which a kernel runs, those in which an own one does."""
+    starts, ends = (np.array(bounds) for bounds in zip(*WINDOWS, strict=True))
+    shares = own_shares(device_rows(rows), starts, ends, np.array(window, np.int32))
+    kernels = [row for row in rows if row[3]]
+    expected = []
+    for number, (begin, end) in enumerate(WINDOWS):
+        own = instants(row for row in kernels if row[0] >= 0 and window[row[0]] == number)
+        busy = instants(kernels) & set(range(begin, end))
+        expected.append(len(own & busy) / len(busy) if busy else None)
+    assert shares == expected

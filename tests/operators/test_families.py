@@ -23,7 +23,7 @@ def of_type(dtype: str) -> Callable[..., Tensor]:
 
 bf16, fp8, f32 = of_type("c10::BFloat16"), of_type("c10::Float8_e4m3fn"), of_type("f32")
 i64, i32, i8, u8, b8 = map(of_type, ("long int", "int", "signed char", "unsigned char", "bool"))
-complex64 = of_type("c10::complex<float>")
+complex64, e4m3 = of_type("c10::complex<float>"), of_type("f8e4m3fn")
 
 
 GROUPS = Tensor((2,), "s32")
@@ -42,12 +42,14 @@ SEQUENCES: tuple[Any, ...] = (i32(4), i32(4), 4, 4)
 """3 sequences of at most 4."""
 WINDOW: tuple[Any, ...] = ((1, 2), (0, 1, 2), (1, 2), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 """Of XLA: features last, output features of the kernel first; 3 · 3 positions, padding 1."""
-ADAM = (
-    "void multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4, 0>>"
-)
-FOREACH = (
-    "void multi_tensor_apply_kernel<TensorListMetadata<3>, BinaryOpListAlphaFunctor<c10::BFloat16, 3, 2>>"
-)
+VARLEN, XFORMERS = "flash_attn::_flash_attn_varlen_forward", "xformers_flash::flash_fwd"
+FLASH, FLEX = "aten::_scaled_dot_product_flash_attention", "triton_tem_fused_flex_attention_0"
+BATCH_NORM, POOL = "aten::native_batch_norm", "aten::max_pool2d_with_indices"
+TWELVE, UNMASKED = (bf16(12, 2, 8),) * 3, (None, None, None, 6, 6)
+BATCHED: tuple[Any, ...] = (f32(2, 3, 5), f32(2, 5, 7), (2,), (1,), (0,), (0,), "f32")
+"""a[2,3,5]·b[2,5,7] over 5, by the first dimension."""
+ADAM = "void multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>"
+FOREACH = "void multi_tensor_apply_kernel<TensorListMetadata<3>, BinaryOpListAlphaFunctor<c10::BFloat16, 3>>"
 CAT = "void at::native::CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<2u>, unsigned int>"
 
 WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
@@ -69,19 +71,11 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
         (bf16(4), bf16(1, 2, 3), bf16(4, 3), bf16(1, 2, 4), 2, 4, 3),
         (48, 44, 16, "bf16"),
     ),
-    # of XLA: a[2,3,5]·b[2,5,7] over 5, by the first dimension; a[5,3]·b[7,5] over 5, bf16 results
-    ("dot_general", (f32(2, 3, 5), f32(2, 5, 7), (2,), (1,), (0,), (0,), "f32"), (420, 400, 168, "fp32")),
-    (
-        "dot_general",
-        (t(5, 3, dtype="f8e4m3fn"), t(7, 5, dtype="f8e4m3fn"), (0,), (1,), (), (), "bf16"),
-        (210, 50, 42, "fp8"),
-    ),
+    # of XLA; then a[5,3]·b[7,5] over 5, bf16 results
+    ("dot_general", BATCHED, (420, 400, 168, "fp32")),
+    ("dot_general", (e4m3(5, 3), e4m3(7, 5), (0,), (1,), (), (), "bf16"), (210, 50, 42, "fp8")),
     # the first with tanh of its result, of operands in bf16 that the fusion converts
-    (
-        "dot_general",
-        (*(f32(2, 3, 5), f32(2, 5, 7), (2,), (1,), (0,), (0,), "f32"), *("fused", 42, 200, 168)),
-        (462, 200, 168, "fp32"),
-    ),
+    ("dot_general", (*BATCHED, "fused", 42, 200, 168), (462, 200, 168, "fp32")),
     # 2 images of 4 · 4 and 3 channels, 5 filters of 3 · 3, padding 1: 10 = 3·4 − 2 positions along a side
     (
         "conv_general_dilated",
@@ -135,16 +129,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     (
         "ragged_dot_general",
         (
-            bf16(2, 6, 3),
-            bf16(2, 3, 4),
-            GROUPS,
-            (2,),
-            (1,),
-            (0,),
-            (0,),
-            (),
-            (2, 6, 4),
-            "f32",
+            *(bf16(2, 6, 3), bf16(2, 3, 4), GROUPS, (2,), (1,), (0,), (0,), (), (2, 6, 4), "f32"),
             "DOT_BF16_BF16_F32",
         ),
         (288, 72 + 48 + 8, 192, "bf16"),
@@ -155,7 +140,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("te_gemm", (bf16(2, 6, 3), t(1), bf16(4, 3), t(1), bf16(4), (2, 6, 4), "bf16"), (288, 112, 96, "bf16")),
     # no mask: 144 pairs of 8 and 8; a float per query and head twice
     (
-        "triton_tem_fused_flex_attention_0",
+        FLEX,
         (Q, K, K, *STATISTICS, *BLOCK, t(0), t(0), Q, 1, 1, 4),
         (2 * 144 * 16, 384 + 2 * 192, 2 * 96 + 384, "bf16"),
     ),
@@ -319,16 +304,8 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
         (2 * 36 * 18, 144 + 200, 288, "fp32"),
     ),
     # 144 pairs of 8 + 8; query and result 384 bytes, key and value 192 each; 24 floats
-    (
-        "aten::_scaled_dot_product_flash_attention",
-        (Q, K, K, 0.0, False, False, None),
-        (2 * 144 * 16, 384 + 384, 384 + 96, "bf16"),
-    ),
-    (
-        "aten::_scaled_dot_product_flash_attention",
-        (Q, K, K, 0.0, True, False, None),
-        (2 * 84 * 16, 384 + 384, 384 + 96, "bf16"),
-    ),
+    (FLASH, (Q, K, K, 0.0, False, False, None), (2 * 144 * 16, 384 + 384, 384 + 96, "bf16")),
+    (FLASH, (Q, K, K, 0.0, True, False, None), (2 * 84 * 16, 384 + 384, 384 + 96, "bf16")),
     (
         "aten::_scaled_dot_product_efficient_attention",
         (Q, K, K, bf16(1, 4, 6, 6), False, 0.0, False, None),
@@ -359,11 +336,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
         (2 * 4 * 3 * 16, 128 + 768, 128 + 32, "bf16"),
     ),
     # 12 tokens in 3 sequences of at most 4: all have 4, and 3·2·16 pairs
-    (
-        "flash_attn::_flash_attn_varlen_forward",
-        (bf16(12, 2, 8), bf16(12, 2, 8), bf16(12, 2, 8), *SEQUENCES, 0.0, 1.0, False),
-        (2 * 96 * 16, 3 * 384, 384 + 96, "bf16"),
-    ),
+    (VARLEN, (*TWELVE, *SEQUENCES, 0.0, 1.0, False), (2 * 96 * 16, 3 * 384, 384 + 96, "bf16")),
     # 7 of each of 6 elements; 24 + 12 + 12 read, 24 + 2·2·4 written
     ("aten::native_layer_norm", (t(2, 3), (3,), t(3), t(3), 1e-5), (42, 48, 40, "fp32")),
     (
@@ -374,22 +347,10 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::_fused_rms_norm", (t(2, 3), (3,), t(3), None), (24, 36, 32, "fp32")),
     ("_C::rms_norm", (bf16(2, 3), bf16(2, 3), bf16(3), 1e-6), (24, 18, 12, "fp32")),
     ("_C::fused_add_rms_norm", (bf16(2, 3), bf16(2, 3), bf16(3), 1e-6), (30, 30, 24, "fp32")),
-    (
-        "aiter::rmsnorm2d_fwd_with_add_ck",
-        (bf16(2, 3), bf16(2, 3), bf16(2, 3), bf16(2, 3), bf16(3), 1e-5, 0),
-        (30, 30, 24, "fp32"),
-    ),
+    ("aiter::rmsnorm2d_fwd_with_add_ck", (*[bf16(2, 3)] * 4, bf16(3), 1e-5, 0), (30, 30, 24, "fp32")),
     # 24 elements, 3 channels: four vectors of 12 bytes read; running and saved statistics written
-    (
-        "aten::native_batch_norm",
-        (t(2, 3, 4), t(3), t(3), t(3), t(3), True, 0.1, 1e-5),
-        (5 * 24, 96 + 48, 96 + 48, "fp32"),
-    ),
-    (
-        "aten::native_batch_norm",
-        (t(2, 3, 4), t(3), t(3), t(3), t(3), False, 0.1, 1e-5),
-        (48, 144, 96, "fp32"),
-    ),
+    (BATCH_NORM, (t(2, 3, 4), t(3), t(3), t(3), t(3), True, 0.1, 1e-5), (5 * 24, 96 + 48, 96 + 48, "fp32")),
+    (BATCH_NORM, (t(2, 3, 4), t(3), t(3), t(3), t(3), False, 0.1, 1e-5), (48, 144, 96, "fp32")),
     (
         "aten::native_batch_norm_backward",
         (t(2, 3, 4), t(2, 3, 4), t(3), t(3), t(3), t(3), t(3), True, 1e-5, (True, True, True)),
@@ -435,12 +396,10 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::mul", (t(2, 3), t(2, 3), t(2, 3)), (6, 48, 24, "fp32")),
     ("aten::mul", (bf16(2, 3), t(2, 3)), (6, 36, 24, "fp32")),
     ("aten::mul", (t(2, 3, dtype="double"), 2), (6, 48, 48, "fp64")),
-    ("aten::add", (i64(2), i64(2), 1), (0, 32, 16, None)),
-    ("aten::div", (i64(2), 2), (2, 16, 8, "fp32")),
+    *(("aten::add", (i64(2), i64(2), 1), (0, 32, 16, None)), ("aten::div", (i64(2), 2), (2, 16, 8, "fp32"))),
     # an expanded operand has 2 elements of its own
     ("aten::div", (t(2, 5, strides=(1, 0)), 5), (10, 8, 40, "fp32")),
-    ("aten::exp", (t(2, 3),), (6, 24, 24, "fp32")),
-    ("aten::silu", (bf16(2, 3),), (24, 12, 12, "fp32")),
+    *(("aten::exp", (t(2, 3),), (6, 24, 24, "fp32")), ("aten::silu", (bf16(2, 3),), (24, 12, 12, "fp32"))),
     ("aten::clamp", (t(2, 3), 0, None), (6, 24, 24, "fp32")),
     ("aten::clamp_min_", (t(2, 3), 0), (6, 24, 24, "fp32")),
     ("aten::gt", (t(2, 3), 0), (6, 24, 6, "fp32")),
@@ -457,14 +416,9 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::copy_", (bf16(2, 3), t(2, 3), False), (0, 24, 12, None)),
     ("aten::fill_", (bf16(2, 3), 0), (0, 0, 12, None)),
     ("aten::arange", (0, 10, 3, i64(0)), (0, 0, 32, None)),
-    ("aten::flip", (t(2, 3), (0,)), (0, 24, 24, None)),
-    ("aten::view", (t(2, 3), (6,)), (0, 0, 0, None)),
+    *(("aten::flip", (t(2, 3), (0,)), (0, 24, 24, None)), ("aten::view", (t(2, 3), (6,)), (0, 0, 0, None))),
     # windows of 3·3, (5 − 3)/2 + 1 = 2 a side
-    (
-        "aten::max_pool2d_with_indices",
-        (t(1, 1, 5, 5), (3, 3), (2, 2), (0, 0), (1, 1), False),
-        (36, 100, 48, "fp32"),
-    ),
+    (POOL, (t(1, 1, 5, 5), (3, 3), (2, 2), (0, 0), (1, 1), False), (36, 100, 48, "fp32")),
     (
         "aten::max_pool2d_with_indices_backward",
         (t(1, 1, 2, 2), t(1, 1, 5, 5), (3, 3), (2, 2), (0, 0), (1, 1), False, i64(1, 1, 2, 2)),
@@ -557,11 +511,9 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::index_add", (t(9, 4), 0, i64(3), t(3, 4), 1), (12, 120, 48, "fp32")),
     ("aten::scatter", (t(3, 4), 1, i64(3, 2), t(3, 2)), (0, 72, 24, None)),
     ("aten::index_fill_", (t(5, 4), 0, i64(2), 1.0), (0, 16, 32, None)),
-    ("aten::nonzero", (b8(5),), (0, 5, 0, None)),
-    ("aten::histc", (t(7), 4, 0, 3), (0, 28, 16, None)),
+    *(("aten::nonzero", (b8(5),), (0, 5, 0, None)), ("aten::histc", (t(7), 4, 0, 3), (0, 28, 16, None))),
     ("aten::bincount", (i64(7), None, 4), (0, 56, 32, None)),
-    ("aten::isneginf", (t(3),), (3, 12, 3, "fp32")),
-    ("aten::tril_", (t(3, 3), 0), (0, 36, 36, None)),
+    *(("aten::isneginf", (t(3),), (3, 12, 3, "fp32")), ("aten::tril_", (t(3, 3), 0), (0, 36, 36, None))),
     ("aten::_assert_async", (b8(), "text"), (0, 0, 0, None)),
     # rows of 5 have 8 bytes and a scale of 8; one byte a number
     ("fbgemm::FloatToFP8RowwiseQuantized", (t(2, 5), True), (50, 40, 32, "fp32")),
@@ -574,31 +526,19 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("sage_quant_kernel_0", (bf16(1, 1, 2, 4), i8(1, 1, 2, 4), t(1, 1, 1)) * 3, (120, 48, 36, "fp32")),
     ("aiter::_groupnorm_run", (bf16(1, 4, 2, 2), 2, bf16(4), bf16(4), 1e-6), (80, 48, 32, "fp32")),
     # 11 tokens in 3 sequences of at most 4: equally long ones have 4, 4 and 3, 2 heads: 82 pairs, causal 52
-    (
-        "flash_attn::_flash_attn_varlen_forward",
-        (*PACKED_11, *SEQUENCES, 0.0, 1.0, False),
-        (2 * 82 * 16, 1056, 352 + 88, "bf16"),
-    ),
-    (
-        "flash_attn::_flash_attn_varlen_forward",
-        (*PACKED_11, *SEQUENCES, 0.0, 1.0, True),
-        (2 * 52 * 16, 1056, 352 + 88, "bf16"),
-    ),
+    (VARLEN, (*PACKED_11, *SEQUENCES, 0.0, 1.0, False), (2 * 82 * 16, 1056, 352 + 88, "bf16")),
+    (VARLEN, (*PACKED_11, *SEQUENCES, 0.0, 1.0, True), (2 * 52 * 16, 1056, 352 + 88, "bf16")),
     # 4 heads of 6 queries: causal 21 pairs each, 11 of them in a window of one key before the query
     (
-        "xformers_flash::flash_fwd",
-        (*EQUAL, None, None, None, 6, 6, 0.0, 1.0, True, -1, -1, False, None),
+        XFORMERS,
+        (*EQUAL, *UNMASKED, 0.0, 1.0, True, -1, -1, False, None),
         (2 * 84 * 16, 1152, 384 + 96, "bf16"),
     ),
-    (
-        "xformers_flash::flash_fwd",
-        (*EQUAL, None, None, None, 6, 6, 0.0, 1.0, True, 1, 0, False, None),
-        (2 * 44 * 16, 1152, 384 + 96, "bf16"),
-    ),
+    (XFORMERS, (*EQUAL, *UNMASKED, 0.0, 1.0, True, 1, 0, False, None), (2 * 44 * 16, 1152, 384 + 96, "bf16")),
     # without seqused_k; 12 tokens in 3 sequences of at most 4
     (
-        "xformers_flash::flash_fwd",
-        (*(bf16(12, 2, 8),) * 3, *SEQUENCES, 0.0, 1.0, False, -1, -1, False),
+        XFORMERS,
+        (*TWELVE, *SEQUENCES, 0.0, 1.0, False, -1, -1, False),
         (2 * 96 * 16, 3 * 384, 384 + 96, "bf16"),
     ),
     (
@@ -677,9 +617,7 @@ def test_lists_of_tensors_have_the_type_of_their_kernel(
         ("fmha_cutlassF_f32_aligned_64x64_rf_sm75", "fp32", None),
     ],
 )
-def test_fp32_attention_of_cutlass_is_three_products_in_tf32(
-    kernel: str, precision: str, assumed: str | None
-) -> None:
+def test_fp32_attention_of_cutlass_is_3_of_tf32(kernel: str, precision: str, assumed: str | None) -> None:
     """144 pairs of 8 and 8; before sm80 without tensor cores."""
     query, key = t(1, 4, 6, 8), t(1, 4, 6, 8)
     arguments = (query, key, key, None, True, 0.0, False)
@@ -711,13 +649,9 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten::convolution", (IMAGE, FILTERS, None), "stride, padding and dilation are not recorded"),
     ("aten::miopen_convolution", (IMAGE, FILTERS, None), "stride is not recorded"),
     ("aten::convolution_backward", (t(1, 4, 3, 3), IMAGE, FILTERS), "which gradients"),
-    ("aten::_scaled_dot_product_flash_attention", (Q, K, K), "whether its mask is causal"),
+    (FLASH, (Q, K, K), "whether its mask is causal"),
     ("vllm::unified_attention_with_output", (Q, K, K, Q), "how many keys .* no trace records it"),
-    (
-        "flash_attn::_flash_attn_varlen_forward",
-        (bf16(11, 2, 8), bf16(9, 2, 8), bf16(9, 2, 8), *SEQUENCES, 0.0, 1.0, False),
-        "differ in length",
-    ),
+    (VARLEN, (bf16(11, 2, 8), bf16(9, 2, 8), bf16(9, 2, 8), *SEQUENCES, 0.0, 1.0, False), "differ in length"),
     ("aten::mul", (complex64(3), 2), "complex"),
     ("sage_fwd_1", (Q, K, K), "whether the mask of sage_fwd_1 is causal"),
     ("aten::where", (b8(3),), "how many elements are true"),
@@ -727,32 +661,20 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten::_linalg_eigh", (t(9, 9), "L", True), "number of iterations"),
     ("aten::linalg_qr", (t(9, 9), "r"), "mode r is not modelled"),
     ("aten::upsample_nearest2d", (t(1, 1, 2, 2), None, (2.0, 2.0)), "size of its result is not recorded"),
-    (
-        "triton_tem_fused_flex_attention_0",
-        (Q, K, K, *STATISTICS, *MASKED, *MASKED, Q),
-        r"all pairs take 4.61e\+03 FLOPs",
-    ),
+    (FLEX, (Q, K, K, *STATISTICS, *MASKED, *MASKED, Q), r"all pairs take 4.61e\+03 FLOPs"),
     # also a mask of one block has a list of whole ones
-    ("triton_tem_fused_flex_attention_0", (Q, K, K, *STATISTICS, *BLOCK, *BLOCK, Q), "which blocks of keys"),
-    (
-        "triton_tem_fused_flex_attention_0",
-        (bf16(1, 6, 4, 8), K, K, *STATISTICS, *BLOCK, Q),
-        "recorded as stored",
-    ),
+    (FLEX, (Q, K, K, *STATISTICS, *BLOCK, *BLOCK, Q), "which blocks of keys"),
+    (FLEX, (bf16(1, 6, 4, 8), K, K, *STATISTICS, *BLOCK, Q), "recorded as stored"),
     ("lu", (t(3, 3, dtype="c64"), (3, 3)), "complex numbers"),
     ("eigh", (t(3, 3), (3, 3)), "number of iterations of eigh"),
     ("ragged_dot_general", (bf16(6, 3), bf16(2, 3, 4), GROUPS), "its attributes are not recorded"),
     (
-        "xformers_flash::flash_fwd",
+        XFORMERS,
         (*EQUAL, None, None, i32(1), 6, 6, 0.0, 1.0, True, -1, -1, False, None),
         "lengths of its cached keys",
     ),
     # before it had a window: argument 10 is return_softmax
-    (
-        "xformers_flash::flash_fwd",
-        (*(bf16(12, 2, 8),) * 3, *SEQUENCES, 0.0, 1.0, True, False),
-        "its window is not recorded",
-    ),
+    (XFORMERS, (*TWELVE, *SEQUENCES, 0.0, 1.0, True, False), "its window is not recorded"),
     ("te_gemm", (bf16(6, 3), t(1), bf16(4, 4), (6, 4), "bf16"), "which dimensions it contracts"),
     ("aten::sum", (t(9, 4), "x", True, None), "dimensions that it reduces are not recorded"),
     ("dot_general", (t(2, 3), t(3, 4)), "its attributes are not recorded"),
@@ -761,7 +683,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("reduce_sum", (t(3), "hlo", "the call of f has no cost model"), "the call of f has no cost model"),
     ("reduce_sum", (t(3), "hlo", 1), "malformed"),
     ("aten::mm", (), "a capture with record_shapes=True has them"),
-    ("aten::native_batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3)), "whether it is in training mode"),
+    (BATCH_NORM, (t(2, 3, 4), t(3), t(3), t(3), t(3)), "whether it is in training mode"),
     ("vllm::moe_forward", (bf16(2, 4), bf16(2, 8)), "weights of its experts"),
     ("triton_poi_fused_add_embedding_1", (i64(2), t(5, 4), t(2, 4)), "one of its operands is of integers"),
     ("triton_tem_fused_bmm_3", (t(5, 2, 3), t(5, 3, 4), t(5, 2, 4)), "is a template kernel"),
@@ -808,14 +730,11 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
         ("c10::BFloat16", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "bf16"),
         # bytes that hold two numbers of four bits, or what a kernel unpacks
         ("unsigned char", "nvjet_sm100_ootst_128x128_256x7_4x1_2cta_v_bx_Avec16UE4M3_Bvec16UE4M3_TNT", "fp4"),
-        ("c10::Float4_e2m1fn_x2", "unheard_of", "fp4"),
-        ("unsigned char", "unheard_of", None),
+        *(("c10::Float4_e2m1fn_x2", "unheard_of", "fp4"), ("unsigned char", "unheard_of", None)),
         ("signed char", "unheard_of", "int8"),
     ],
 )
-def test_a_product_is_of_the_type_that_its_kernel_takes(
-    dtype: str, kernel: str, precision: str | None
-) -> None:
+def test_a_product_is_of_the_type_its_kernel_takes(dtype: str, kernel: str, precision: str | None) -> None:
     a, b = t(2, 4, dtype=dtype), t(4, 3, dtype=dtype)
     assert cost_of(Call("aten::mm", (a, b), (kernel,))).precision == precision
 
@@ -879,15 +798,11 @@ def test_every_family_has_a_worked_call() -> None:
 @pytest.mark.parametrize(
     ("stated", "kernel", "precision"),
     [
-        ("DEFAULT", "gemm_fusion_dot_1", "tf32"),
-        ("DEFAULT", "nvjet_sm90_sss_128x128", "tf32"),
-        ("DEFAULT", "sm80_xmma_gemm_f32f32_f32f32_f32_nn", "fp32"),
-        ("DEFAULT", "dot.3", "fp32"),
+        *(("DEFAULT", "gemm_fusion_dot_1", "tf32"), ("DEFAULT", "nvjet_sm90_sss_128x128", "tf32")),
+        *(("DEFAULT", "sm80_xmma_gemm_f32f32_f32f32_f32_nn", "fp32"), ("DEFAULT", "dot.3", "fp32")),
         # kernels of AMD
-        ("DEFAULT", "gemm_fusion_dot_1.kd", "fp32"),
-        ("DOT_BF16_BF16_F32_X3", "gemm_fusion_dot_1", "bf16"),
-        ("DOT_TF32_TF32_F32", "gemm_fusion_dot_1", "tf32"),
-        ("", "gemm_fusion_dot_1", "fp32"),
+        *(("DEFAULT", "gemm_fusion_dot_1.kd", "fp32"), ("DOT_BF16_BF16_F32_X3", "gemm_fusion_dot_1", "bf16")),
+        *(("DOT_TF32_TF32_F32", "gemm_fusion_dot_1", "tf32"), ("", "gemm_fusion_dot_1", "fp32")),
     ],
 )
 def test_the_precision_of_a_compiled_product(stated: str, kernel: str, precision: str) -> None:

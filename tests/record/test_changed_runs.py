@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.command_line import Answer
 from helpers.typed import run_of
+from record.test_store import fill
 
 import cclbench
 from cclbench.agents.reach import Reach
 from cclbench.agents.tools import Tools
 from cclbench.cli import main
 from cclbench.ground.errors import InputError
-from cclbench.ground.schema import COLLECTIVES, EVENTS, GROUPS, OPERATORS, STEPS
+from cclbench.ground.schema import EVENTS, STEPS
 from cclbench.record import inventory
-from cclbench.record.files import EventFile, write_table
+from cclbench.record.files import write_table
 from cclbench.record.inventory import file_sizes, verify
 from cclbench.record.run import Run
 from cclbench.record.store import Store
@@ -35,6 +35,7 @@ COMMANDS = (
     *("export {run} --to chakra -o out", "stragglers {run}", "timeline {run} -o out.svg", "memory {run}"),
     *("sequences {run}", "open {run} -o out.json", "search {run} --space space.yaml"),
 )
+Clean = tuple[Path, str, str]
 QUERY = "SELECT count(*) AS n FROM steps"  # which reads one table of the run
 
 
@@ -83,7 +84,7 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def clean(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+def clean(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Clean:
     """A store of two runs with results, and their ids."""
     store = tmp_path_factory.mktemp("clean")
     ids = [cclbench.run(repository / "workload_cards" / f"{card}.yaml", store=store).id for card in CARDS]
@@ -92,10 +93,7 @@ def clean(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 
 @pytest.fixture
 def desk(
-    clean: tuple[Path, str, str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    clean: Clean, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Desk:
     """A copy of the store, in whose parent the commands are called."""
     store = tmp_path / "store"
@@ -107,9 +105,7 @@ def desk(
     return Desk(store, *clean, capsys)
 
 
-def delete(path: Path) -> None:
-    """Remove the file."""
-    path.unlink()
+delete = Path.unlink
 
 
 def truncate(path: Path) -> None:
@@ -140,9 +136,7 @@ def swap(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [delete, truncate, append, add, swap])
-def test_no_command_takes_a_number_from_a_run_with_a_changed_table(
-    desk: Desk, change: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_no_command_reads_a_changed_table(desk: Desk, change: Callable[[Path], None], tmp_path: Path) -> None:
     before, same_size = sorted(tmp_path.iterdir()), []
     for table in desk.tables():
         desk.renew()
@@ -156,9 +150,8 @@ def test_no_command_takes_a_number_from_a_run_with_a_changed_table(
             assert len(answer.err.splitlines()) <= 3
             for told in (f"{desk.path}/", f"run {desk.run}", "cclbench ingest ", "cclbench verify --run"):
                 assert told in answer.err, (table, words)
-        (row,) = (
-            row for row in json.loads(desk.call("list runs --json").out)["rows"] if row["run"] == desk.run
-        )
+        listed = json.loads(desk.call("list runs --json").out)["rows"]
+        (row,) = (row for row in listed if row["run"] == desk.run)
         assert row.keys() == {"run", "problem"}
         assert f"{desk.path}/" in row["problem"]
         tools = Tools(desk.store, Reach(()), 1 << 30)
@@ -276,31 +269,15 @@ def test_a_card_of_the_same_size_is_not_taken_for_the_own(desk: Desk) -> None:
 # ------------------------------------------------------------------------------ tables of one size
 
 
-def twins(folder: Path) -> None:
-    """A run of two ranks whose tables are as large as each other's, and say different things."""
-    for rank in (0, 1):
-        kernel = {"track": 7, "side": "device", "kind": "kernel", "category": "gemm", "name": "a"}
-        row = dict.fromkeys(EVENTS.names) | kernel | {"start_ns": 0, "dur_ns": 10 + rank}
-        file = EventFile(folder / "events" / f"rank={rank}", "kernel", 0)
-        file.write(pa.Table.from_pylist([row], EVENTS))
-        file.close()
-        step = {"rank": rank, "step": 0, "start_ns": 0, "end_ns": 30, "source": "device", "open": False}
-        write_table(folder / "steps" / f"rank={rank}.parquet", pa.Table.from_pylist([step], STEPS))
-        write_table(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
-        write_table(folder / "operators" / f"rank={rank}.parquet", OPERATORS.empty_table())
-    write_table(folder / "groups.parquet", GROUPS.empty_table())
-    run_of(folder, ["rank0.json", "rank1.json"], {"kernel": 1}, world_size=2)
-
-
 @pytest.fixture
 def twin(tmp_path: Path) -> Iterator[Run]:
-    """That run; after the test another one of its id can be opened as it was written."""
+    """A run whose ranks' tables are of one size; after the test another of its id is opened as written."""
     store = Store(tmp_path / "twins")
     with store.new_run_folder("job") as folder:
-        twins(folder)
+        fill(folder)
     yield store.get("job")
     with store.new_run_folder("job") as folder:
-        twins(folder)
+        fill(folder)
     assert verify(store.get("job").path).changes == []
 
 
@@ -330,9 +307,7 @@ def test_a_table_with_fewer_rows_is_refused_by_its_reader_after_the_run_is_opene
             read()
 
 
-def test_a_run_that_is_replaced_while_it_is_opened_is_the_new_one(
-    twin: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_replaced_while_it_is_opened_is_the_new_one(twin: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files are looked at when those of the manifest that was read are gone."""
     steps = []
 

@@ -73,9 +73,7 @@ def shards(job: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.parametrize("order", range(3))
-def test_by_shards_in_any_order(
-    shards: list[Path], alone: dict[str, bytes], tmp_path: Path, order: int
-) -> None:
+def test_shards_in_any_order(shards: list[Path], alone: dict[str, bytes], tmp_path: Path, order: int) -> None:
     before = [files(shard) for shard in shards]
     mixed = Random(order).sample(shards, len(shards))  # noqa: S311 - wants repeating, not guessing
     # A store of that name holds folders of its own, not those of a second kind of traces.
@@ -106,9 +104,7 @@ def test_who_counts_shards_from_0_calls_the_last_one_0(job: Path, tmp_path: Path
     assert counted == [1, 0]
 
 
-def test_shards_that_are_not_those_of_one_run_are_refused(
-    shards: list[Path], job: Path, tmp_path: Path
-) -> None:
+def test_shards_that_are_not_of_one_run_are_refused(shards: list[Path], job: Path, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
 
     def refused(*folders: Path) -> str:

@@ -58,6 +58,12 @@ def fill(folder: Path, ranks: int = 2) -> None:
     run_of(folder, [f"rank{rank}.json" for rank in range(ranks)], {"kernel": 2}, world_size=ranks)
 
 
+def create(store: Store) -> None:
+    """Write a run."""
+    with store.new_run_folder("job-1") as folder:
+        fill(folder)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """A store that is not there yet."""
@@ -67,8 +73,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def run(store: Store) -> Run:
     """A run of two ranks."""
-    with store.new_run_folder("job-1") as folder:
-        fill(folder)
+    create(store)
     return store.get("job-1")
 
 
@@ -114,8 +119,7 @@ def test_a_run_replaces_one_of_its_name_as_a_whole(store: Store, run: Run) -> No
 def test_a_run_is_as_open_to_others_as_the_umask_says(store: Store) -> None:
     before = os.umask(0o022)
     try:
-        with store.new_run_folder("job-1") as folder:
-            fill(folder)
+        create(store)
     finally:
         os.umask(before)
     assert (store.folder / "job-1").stat().st_mode & 0o777 == 0o755
@@ -125,29 +129,21 @@ def test_only_what_a_dead_process_of_this_machine_left_is_swept(store: Store) ->
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     here = scratch._machine_tag()
-    names = {
-        "dead": f".unfinished-{ended.pid}-{here}-0a",
-        "alive": f".unfinished-{os.getpid()}-{here}-0a",
-        "elsewhere": f".unfinished-{ended.pid}-another-{here}-0a",
-    }
-    for name in names.values():
+    kept = [f".unfinished-{os.getpid()}-{here}-0a", f".unfinished-{ended.pid}-another-{here}-0a"]
+    for name in (f".unfinished-{ended.pid}-{here}-0a", *kept):
         (store.folder / name / "events").mkdir(parents=True)
-    with store.new_run_folder("job-1") as folder:
-        fill(folder)
-    assert left(store) == sorted([names["alive"], names["elsewhere"], "job-1"])
+    create(store)
+    assert left(store) == sorted([*kept, "job-1"])
 
 
-def test_processes_of_containers_on_one_host_are_told_apart(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_of_containers_on_a_host_differ(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One process's number is another's in the other container, or nobody's."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     name = f".unfinished-{ended.pid}-{scratch._machine_tag()}-0a"
     (store.folder / name).mkdir(parents=True)
     monkeypatch.setattr(scratch.os, "readlink", lambda _: "pid:[7]")
-    with store.new_run_folder("job-1") as folder:
-        fill(folder)
+    create(store)
     assert left(store) == sorted([name, "job-1"])
 
 
@@ -247,8 +243,7 @@ def test_sql_that_needs_more_memory_than_it_may_take_uses_the_disk(run: Run) -> 
 def test_sql_finds_a_store_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     for store in (Store(tmp_path / name), Store(name + "/relative")):
-        with store.new_run_folder("job-1") as folder:
-            fill(folder)
+        create(store)
         answer = store.get("job-1").sql("SELECT rank, count(*) AS n FROM events GROUP BY 1 ORDER BY 1")
         assert answer.to_pylist() == [{"rank": 0, "n": 2}, {"rank": 1, "n": 2}]
         assert store.get("job-1").sql("FROM events").column_names == [*EVENTS.names, "rank"]
@@ -272,18 +267,13 @@ def test_sql_refuses_all_but_one_select(run: Run, query: str) -> None:
 
 
 OUTSIDE = [
-    "SELECT * FROM read_csv('/etc/passwd')",
-    "SELECT * FROM read_text('/etc/passwd')",
-    "SELECT * FROM '/etc/passwd'",
-    "SELECT * FROM glob('/etc/*')",
-    "SELECT * FROM read_text('manifest.json')",
-    "SELECT * FROM 'manifest.json'",
-    "SELECT getenv('HOME')",
+    *("SELECT * FROM read_csv('/etc/passwd')", "SELECT * FROM read_text('/etc/passwd')"),
+    *("SELECT * FROM '/etc/passwd'", "SELECT * FROM glob('/etc/*')"),
+    *("SELECT * FROM read_text('manifest.json')", "SELECT * FROM 'manifest.json'", "SELECT getenv('HOME')"),
     "SELECT * FROM duckdb_settings() WHERE name = 'x' UNION ALL SELECT * FROM glob('/etc/*')",
     "SELECT * FROM read_parquet('{store}/job-2/steps/*.parquet')",
     "SELECT * FROM read_parquet('{store}/job-1/../job-2/steps/*.parquet')",
-    "SELECT * FROM read_csv('https://example.com/x.csv')",
-    "SELECT * FROM query",
+    *("SELECT * FROM read_csv('https://example.com/x.csv')", "SELECT * FROM query"),
     "SELECT * FROM statements",
 ]
 
@@ -318,12 +308,6 @@ def broken(act: Callable[[], object]) -> InputError:
     assert raised.value.hint
     assert len(str(raised.value).splitlines()) <= 3
     return raised.value
-
-
-def create(store: Store) -> None:
-    """Write a run."""
-    with store.new_run_folder("job-1") as folder:
-        fill(folder)
 
 
 def test_a_file_in_the_stores_place_is_told(tmp_path: Path) -> None:

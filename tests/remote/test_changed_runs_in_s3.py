@@ -107,9 +107,7 @@ def test_objects_of_one_size_that_were_swapped_are_told_apart(
     assert [f"runs/{name}/{change['path']}" for change in found["changes"]] == [first, second]
 
 
-def test_a_check_asks_for_a_listing_and_nothing_of_each_object(
-    s3: Service, run: tuple[str, dict[str, bytes]]
-) -> None:
+def test_a_check_asks_for_a_listing_and_no_object(s3: Service, run: tuple[str, dict[str, bytes]]) -> None:
     name, _ = run
     s3.asked.clear()
     assert store_at(STORE).get(name).ranks == [0, 1]
@@ -120,9 +118,7 @@ def test_a_check_asks_for_a_listing_and_nothing_of_each_object(
     assert not [path for _, path in s3.asked if "rank=" in path]
 
 
-def test_naming_the_source_writes_a_changed_run_again(
-    s3: Service, job: Path, run: tuple[str, dict[str, bytes]]
-) -> None:
+def test_naming_the_source_rewrites_a_run(s3: Service, job: Path, run: tuple[str, dict[str, bytes]]) -> None:
     name, objects = run
     delete(s3, f"runs/{name}/groups.parquet", b"")
     add(s3, f"runs/{name}/steps/rank=0.parquet", b"")

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from helpers import trees
+from helpers.page_commands import blocks, here, printed_by
 from helpers.s3_service import Fault, Service
 
 import cclbench
@@ -55,9 +56,7 @@ def source(s3: Service, job: Path) -> str:
 # ------------------------------------------------------------------------------------- round trip
 
 
-def test_source_and_store_in_s3_give_the_same_files_as_folders(
-    s3: Service, job: Path, source: str, tmp_path: Path
-) -> None:
+def test_source_and_store_give_what_folders_do(s3: Service, job: Path, source: str, tmp_path: Path) -> None:
     here = cclbench.run(job, store=tmp_path / "runs")
     there = cclbench.run(source, store=STORE)
     assert there.id == here.id
@@ -128,10 +127,7 @@ def test_a_card_brings_the_traces_it_names(s3: Service, job: Path, tmp_path: Pat
     shutil.copytree(job, folder / "traces")
     s3.put_folder(folder, "points")
     url = "s3://bucket/points/workload_cards/tiny-llama-ddp4-gloo-cpu.yaml"
-    here, there = (
-        cclbench.ingest(card, store=tmp_path / "runs"),
-        cclbench.ingest(url, store=tmp_path / "others"),
-    )
+    here, there = cclbench.ingest(card, store=tmp_path / "runs"), cclbench.ingest(url, store=tmp_path / "b")
     assert there.id == here.id
     assert there.manifest["card"]["path"] == there.manifest["source"] == url
     s3.direct("DELETE", "/bucket/points/traces/rank0.json")
@@ -220,9 +216,7 @@ def test_a_passing_fault_changes_nothing(
     assert files(there.path, "manifest.json") == files(here.path, "manifest.json")
 
 
-def test_what_arrived_is_not_asked_for_again(
-    s3: Service, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_came_stays(s3: Service, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "BLOCK", 500)
 
     def fail_once(_method: str, _path: str) -> None:
@@ -354,19 +348,15 @@ def test_ctrl_c_in_mid_read_ends_the_command_at_once(s3: Service, source: str, t
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        (["job/../../outside.json"], "leads upwards"),
-        (["job//etc/passwd"], "empty parts"),
-        (["job/a\x01b.json"], "control characters"),
-        (["job/a\\b.json"], "not a relative path"),
+        *((["job/../../outside.json"], "leads upwards"), (["job//etc/passwd"], "empty parts")),
+        *((["job/a\x01b.json"], "control characters"), (["job/a\\b.json"], "not a relative path")),
         (["job/Rank0.json", "job/rank0.JSON"], "only in case or Unicode form"),
         (["job/A/x.json", "job/a/y.json"], "only in case or Unicode form"),
         (["job/\u00e9.json", "job/e\u0301.json"], "only in case or Unicode form"),
         (["job/x", "job/x/y.json"], "also a folder of that name"),
     ],
 )
-def test_names_that_lead_elsewhere_or_collide_are_refused(
-    s3: Service, tmp_path: Path, keys: list[str], words: str
-) -> None:
+def test_names_elsewhere_are_refused(s3: Service, tmp_path: Path, keys: list[str], words: str) -> None:
     for key in keys:
         s3.put(key, b"{}")
     with pytest.raises(InputError, match=words) as raised:
@@ -421,13 +411,9 @@ def test_what_is_not_read_is_not_fetched(s3: Service, job: Path, source: str, tm
     assert files(there.path, "manifest.json") == files(here.path, "manifest.json")
 
 
-def test_a_large_trace_comes_whole_whatever_it_takes_to_recognise_it(
-    s3: Service, source: str, tmp_path: Path
-) -> None:
+def test_a_large_trace_comes_whole_however_it_is_recognised(s3: Service, source: str, tmp_path: Path) -> None:
     """A log whose first line of NCCL stands behind a mebibyte of others."""
-    log = (
-        b"loading\n" * (1 << 18) + b"host:7:8 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n" + b"done\n" * 9000
-    )
+    log = b"x\n" * (1 << 20) + b"host:7:8 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n" + b"done\n" * 9000
     s3.put("traces/job/slurm.log", log)
     for n in range(60):  # small ones are asked for once each
         s3.put(f"traces/job/logs/{n}.txt", b"nothing")
@@ -437,3 +423,20 @@ def test_a_large_trace_comes_whole_whatever_it_takes_to_recognise_it(
     (evidence,) = manifest["evidence"]
     assert (evidence["name"], evidence["bytes"]) == ("slurm.log", len(log))
     assert s3.counted("GET", "/logs/") == 60
+
+
+def test_the_pages_commands_work(s3: Service, job: Path, repository: Path, tmp_path: Path) -> None:
+    assert s3.direct("PUT", "/my-bucket")[0] == 200
+    for path in job.glob("*.json"):
+        assert s3.direct("PUT", f"/my-bucket/traces/job/{path.name}", path.read_bytes())[0] == 200
+    page = (repository / "docs" / "object-stores.md").read_text()
+    printed = [
+        printed_by(block, tmp_path, here(tmp_path), language)
+        for language, _, block in blocks(page)
+        if language in ("sh", "python")
+    ]
+    assert len(printed) == 2
+    assert "time.step" in printed[0]
+    assert "bucket/traces/job" in printed[0]
+    assert printed[1].endswith("steps\n")
+    assert not (tmp_path / "runs").exists()

@@ -45,12 +45,8 @@ def gpu_trace(tmp_path: Path) -> Written:
     return write
 
 
-PRODUCT = {
-    "Input Dims": [[64, 32], [32, 16]],
-    "Input type": ["c10::BFloat16", "c10::BFloat16"],
-    "Input Strides": [[32, 1], [1, 32]],
-    "Concrete Inputs": ["", ""],
-}
+PRODUCT = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
+PRODUCT |= {"Input Strides": [[32, 1], [1, 32]], "Concrete Inputs": ["", ""]}
 """Arguments of aten::mm."""
 
 

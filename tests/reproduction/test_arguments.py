@@ -19,24 +19,16 @@ from cclbench.reproduction.arguments import (
 def texts(
     shapes: list[Any], dtypes: list[Any], strides: list[Any] | None = None, values: list[str] | None = None
 ) -> RecordedTexts:
-    return RecordedTexts(
-        *(None if one is None else json.dumps(one) for one in (shapes, dtypes, strides, values))
-    )
+    return RecordedTexts(*(None if x is None else json.dumps(x) for x in (shapes, dtypes, strides, values)))
 
 
 def test_tensors_numbers_lists_and_absent_arguments() -> None:
     """aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps)."""
-    recorded = texts(
-        [[16, 8], [], [8], []],
-        ["c10::BFloat16", "ScalarList", "float", ""],
-        [[8, 1], [], [1], []],
-        ["", "[8]", "", ""],
-    )
+    types, strides = ["c10::BFloat16", "ScalarList", "float", ""], [[8, 1], [], [1], []]
+    recorded = texts([[16, 8], [], [8], []], types, strides, ["", "[8]", "", ""])
     assert recorded_arguments(recorded) == [
-        {"tensor": {"shape": [16, 8], "dtype": "bfloat16", "strides": [8, 1]}},
-        {"value": [8]},
-        {"tensor": {"shape": [8], "dtype": "float32", "strides": [1]}},
-        None,
+        *({"tensor": {"shape": [16, 8], "dtype": "bfloat16", "strides": [8, 1]}}, {"value": [8]}),
+        *({"tensor": {"shape": [8], "dtype": "float32", "strides": [1]}}, None),
     ]
 
 
@@ -51,13 +43,8 @@ def test_values_as_pytorch_prints_them(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("recorded", "torch"),
     [
-        ("c10::Half", "float16"),
-        ("double", "float64"),
-        ("long int", "int64"),
-        ("unsigned char", "uint8"),
-        ("c10::Float8_e4m3fn", "float8_e4m3fn"),
-        ("c10::complex<float>", "complex64"),
-        ("bool", "bool"),
+        *(("c10::Half", "float16"), ("double", "float64"), ("long int", "int64"), ("unsigned char", "uint8")),
+        *(("c10::Float8_e4m3fn", "float8_e4m3fn"), ("c10::complex<float>", "complex64"), ("bool", "bool")),
     ],
 )
 def test_types_by_pytorch_names(recorded: str, torch: str) -> None:
@@ -69,15 +56,8 @@ def test_a_list_of_tensors_needs_a_stated_type() -> None:
     recorded = texts([[[2, 3], [2, 3]], []], ["TensorList", "Scalar"], [[[3, 1], [1, 2]], []], ["", "1"])
     with pytest.raises(NotRecorded, match="--dtype"):
         recorded_arguments(recorded)
-    assert recorded_arguments(recorded, "float16") == [
-        {
-            "tensors": [
-                {"shape": [2, 3], "dtype": "float16", "strides": [3, 1]},
-                {"shape": [2, 3], "dtype": "float16", "strides": [1, 2]},
-            ]
-        },
-        {"value": 1},
-    ]
+    both = [{"shape": [2, 3], "dtype": "float16", "strides": strides} for strides in ([3, 1], [1, 2])]
+    assert recorded_arguments(recorded, "float16") == [{"tensors": both}, {"value": 1}]
 
 
 @pytest.mark.parametrize(
@@ -105,20 +85,15 @@ def test_what_is_lacking_is_named(recorded: RecordedTexts, reason: str) -> None:
 @pytest.mark.parametrize(
     ("operator", "reason"),
     [
-        ("c10d::allreduce_", "collective"),
-        ("nccl:all_reduce", "collective"),
+        *(("c10d::allreduce_", "collective"), ("nccl:all_reduce", "collective")),
         ("_c10d_functional::all_gather_into_tensor", "collective"),
         ("vllm::moe_forward", "not an operator of PyTorch itself"),
         ("autograd::engine::evaluate_function: MmBackward0", "function that calls operators"),
-        ("triton_poi_fused_add_0", "function that calls operators"),
-        ("aten::from_file", "file"),
-        ("aten::save", "file"),
-        ("aten::index", "list of indices"),
-        ("aten::_index_put_impl_", "list of indices"),
-        ("aten::as_strided", "view"),
+        *(("triton_poi_fused_add_0", "function that calls operators"), ("aten::from_file", "file")),
+        *(("aten::save", "file"), ("aten::index", "list of indices")),
+        *(("aten::_index_put_impl_", "list of indices"), ("aten::as_strided", "view")),
         ('aten::mm"); __import__("os").system("id") #', "not an operator"),
-        ("aten::mm\nimport os", "not an operator"),
-        ("aten::__class__.__init__", "not an operator"),
+        *(("aten::mm\nimport os", "not an operator"), ("aten::__class__.__init__", "not an operator")),
     ],
 )
 def test_operators_that_are_not_reproduced(operator: str, reason: str) -> None:

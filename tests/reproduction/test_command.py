@@ -138,17 +138,13 @@ ANOTHER = "with the arguments of this result"
 @pytest.mark.parametrize(
     ("changes", "code", "message"),
     [
-        ({"p50_s": 0.0}, 3, "not above 0"),
-        ({"p50_s": "fast"}, 3, "not the result of a micro-benchmark"),
+        *(({"p50_s": 0.0}, 3, "not above 0"), ({"p50_s": "fast"}, 3, "not the result of a micro-benchmark")),
         ({"schema": "operators.v1"}, 3, "not the result of a micro-benchmark"),
-        ({"arguments": []}, 2, ANOTHER),
-        ({"operator": "aten::bmm"}, 2, ANOTHER),
+        *(({"arguments": []}, 2, ANOTHER), ({"operator": "aten::bmm"}, 2, ANOTHER)),
         ({"expected_kernels": ["other"]}, 2, ANOTHER),
     ],
 )
-def test_a_file_that_is_no_result_or_that_of_another_call(
-    checked: Call, changes: dict[str, Any], code: int, message: str
-) -> None:
+def test_files_of_no_or_another_call(checked: Call, changes: dict[str, Any], code: int, message: str) -> None:
     answer = checked(**changes)
     assert (answer.code, answer.out) == (code, "")
     assert message in answer.err
@@ -157,10 +153,8 @@ def test_a_file_that_is_no_result_or_that_of_another_call(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "--row N to write"),
-        (("--row", "1", "--json"), "--json are for --check"),
-        (("--row", "2"), "no row 2: the table has 1"),
-        (("--row", "0"), "0 is not in the range"),
+        *(((), "--row N to write"), (("--row", "1", "--json"), "--json are for --check")),
+        *((("--row", "2"), "no row 2: the table has 1"), (("--row", "0"), "0 is not in the range")),
     ],
 )
 def test_a_wrong_call(call: Call, product_trace: Path, words: tuple[str, ...], message: str) -> None:

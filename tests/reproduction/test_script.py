@@ -24,17 +24,9 @@ from cclbench.reproduction.script import benchmark_script, call_description
 
 Argument = Callable[..., Any]
 HOSTILE = (
-    "'''",
-    '"""',
-    "'); __import__('os').system('touch hacked') #",
-    "'''\n__import__('os').system('touch hacked')\n'''",
-    "\\'''\\\\",
-    "\\",
-    "\\u0027\\u0027\\u0027",
-    "\x00\r\n\u2028\x1b[31m",
-    "{}",
-    "r'''{}'''",
-    "\ud800",
+    *("'''", '"""', "'); __import__('os').system('touch hacked') #"),
+    *("'''\n__import__('os').system('touch hacked')\n'''", "\\'''\\\\", "\\", "\\u0027\\u0027\\u0027"),
+    *("\x00\r\n\u2028\x1b[31m", "{}", "r'''{}'''", "\ud800"),
 )
 
 

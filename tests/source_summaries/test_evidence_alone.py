@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from html import unescape
 from pathlib import Path
@@ -14,6 +15,9 @@ import numpy as np
 import pytest
 
 import cclbench
+from cclbench.present.figure_tables import cell_text
+from cclbench.present.page import MOST_ROWS
+from cclbench.source_summaries.summary import FigureColumn
 
 Call = Callable[..., Any]
 
@@ -71,10 +75,8 @@ def snapshot(seconds: int, words: Sequence[int], again: int) -> str:
     lines = [f"# time_ns {1_700_000_000_000_000_000 + seconds * 10**9}"]
     for port, count in enumerate(words):
         root = f"/sys/class/infiniband/mlx5_{port}/ports/1"
-        lines += [
-            f"{root}/counters/port_xmit_data:{count}",
-            f"{root}/hw_counters/roce_adp_retrans:{port * again}",
-        ]
+        lines.append(f"{root}/counters/port_xmit_data:{count}")
+        lines.append(f"{root}/hw_counters/roce_adp_retrans:{port * again}")
     return "\n".join(lines) + "\n"
 
 
@@ -84,17 +86,15 @@ def test_ports_of_a_network(call: Call, tmp_path: Path) -> None:
     found = only_summary(call, path)
     (ports,) = found["tables"]
     assert [(row["port"], row["sent"], row["send rate"], row["retransmits"]) for row in ports["rows"]] == [
-        ("mlx5_0/1", 4000, 2000, 0),
-        ("mlx5_1/1", 2000, 1000, 3),
+        *(("mlx5_0/1", 4000, 2000, 0), ("mlx5_1/1", 2000, 1000, 3)),
     ]
     assert found["warnings"] == ["mlx5_1/1: 3 packets were sent again"]
 
 
 def test_counters_without_times_are_plain_means_without_energy(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "smi.csv"
-    path.write_text(
-        "power.draw [W], utilization.gpu [%], index\n100 W, 20 %, 0\n300 W, 40 %, 0\n[N/A], [N/A], 1\n"
-    )
+    rows = "100 W, 20 %, 0\n300 W, 40 %, 0\n[N/A], [N/A], 1\n"
+    path.write_text(f"power.draw [W], utilization.gpu [%], index\n{rows}")
     found = only_summary(call, path)
     (row,) = found["tables"][0]["rows"]
     assert (row["power"], row["highest power"], row["energy"]) == (200.0, 300.0, None)
@@ -110,9 +110,8 @@ def test_counters_of_two_hosts_keep_their_files_and_are_compared(call: Call, tmp
     assert [row["device"] for row in found["tables"][0]["rows"]] == [
         f"{name}: device {device}" for name in ("a.txt", "b.txt") for device in (0, 1)
     ]
-    (tmp_path / "half.txt").write_text(
-        DMON.replace("100   300", " 20   300").replace(" 80    400", " 20    400")
-    )
+    half = DMON.replace("100   300", " 20   300").replace(" 80    400", " 20    400")
+    (tmp_path / "half.txt").write_text(half)
     (tmp_path / "dcgm.txt").write_text(DMON)
     document = json.loads(call("compare", tmp_path / "dcgm.txt", tmp_path / "half.txt", "--json").out)
     jsonschema.validate(document, json.loads((SCHEMAS / "comparison.json").read_text()))
@@ -155,10 +154,8 @@ def test_the_process_that_arrives_last(call: Call, tmp_path: Path, seed: int) ->
         times = [(100 + np.where(late == rank, 0, waits)).tolist() for rank in range(4)]
         warnings = only_summary(call, inspector(tmp_path / name, times, ranks=4))["warnings"]
         assert len(warnings) == (name == "fixed")
-        assert all(
-            words.startswith("4 ranks on 1 node: the process of pid2.log arrives last in 100.0 %")
-            for words in warnings
-        )
+        said = "4 ranks on 1 node: the process of pid2.log arrives last in 100.0 %"
+        assert all(words.startswith(said) for words in warnings)
 
 
 def test_nobody_is_late_by_less_than_the_clock_shows_or_in_one_file(call: Call, tmp_path: Path) -> None:
@@ -197,3 +194,105 @@ def test_step_times_have_median_percentiles_and_slow_steps(call: Call, tmp_path:
     assert found["sentences"] == ["Rank 3: a step takes 1.50 s in the mean of 2 steps."]
     assert found["tables"][0]["rows"][0]["slow"] is None
     assert found["absent"]
+
+
+SOURCES = {"nccl_tests/aws_p5_2n16_allreduce.csv": ["sweep"], "nccl_tests": ["sweep"]}
+SOURCES |= {"nccl_logs/h100_8gpu_all_reduce.txt": ["sweep"]}
+SOURCES |= {"nccl_logs/h100_4gpu_torn_rows.log": ["sweep", "library"]}
+SOURCES |= {"nccl_job_logs/b0_fsdp8.tar.gz": ["job_log", "calls", "library"]}
+SOURCES |= {"memory/training_ctx128.pickle": ["memory"], "memory/inference_ctx128.pickle": ["memory"]}
+SOURCES |= {"serving_vllm/nebius/results_exp": ["serving"]}
+SOURCES |= {"serving_vllm/nebius/results_exp/sweep_c16.json": ["serving"], "serving_repeats": ["serving"]}
+ABOUT_STEPS = re.compile(r"\bno (?:numbered )?steps?\b|no step time", re.IGNORECASE)
+
+
+def plain(text: str) -> str:
+    """A text on one line."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_all_views_agree(source: str, test_data: Path, call: Call, tmp_path: Path, repository: Path) -> None:
+    path = test_data / source
+    document = json.loads(call("run", path, "--json").out)
+    schema = json.loads((repository / "cclbench" / "schemas" / "result.json").read_text())
+    jsonschema.validate(document, schema)
+    summaries = document["summaries"]
+    assert [one["kind"] for one in summaries] == SOURCES[source]
+
+    screen = call("run", path).out
+    lines = screen.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert not ABOUT_STEPS.search(screen)
+    assert not ABOUT_STEPS.search(call("diagnose", path).out)
+
+    page = tmp_path / "page.html"
+    assert call("report", path, "-o", page).code == 0
+    html = page.read_text()
+    assert not ABOUT_STEPS.search(html[: html.index('id="metrics"')])
+    text, shown = plain(unescape(html)), plain(screen)
+    whole = plain(call("run", path, "-v").out)
+    for summary in summaries:
+        assert summary["heading"] in text
+        for words in (*summary["warnings"], *summary["sentences"]):
+            assert plain(words) in text
+            assert plain(words) in shown
+        for table in summary["tables"]:
+            columns = [FigureColumn(**column) for column in table["columns"]]
+            for row in table["rows"][:MOST_ROWS]:
+                for column in columns:
+                    cell = cell_text(column, row[column.name])
+                    assert cell is None or f">{cell}</td>" in unescape(html)
+                    assert cell is None or column.unit is None or cell in whole
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("nccl_tests/aws_p5_2n16_allreduce.csv", "nccl_tests/gcp_a3mega_2n16_allreduce.csv"),
+        ("nccl_logs/h100_4gpu_torn_rows.log", "nccl_logs/h100_8gpu_all_reduce.txt"),
+        ("memory/training_ctx128.pickle", "memory/inference_ctx128.pickle"),
+        ("serving_repeats/A0_baseline_rep2.json", "serving_repeats/B0_chunk8192_rep2.json"),
+    ],
+)
+def test_two_of_a_kind_are_compared_by_their_tables(
+    first: str, second: str, test_data: Path, call: Call, tmp_path: Path, repository: Path
+) -> None:
+    pair = test_data / first, test_data / second
+    document = json.loads(call("compare", *pair, "--json").out)
+    jsonschema.validate(document, json.loads((repository / "cclbench/schemas/comparison.json").read_text()))
+    assert document["tables"]
+    assert document["versus"][0]["outcome"] != "not comparable"
+    alone = [json.loads(call("run", path, "--json").out)["summaries"] for path in pair]
+    for table in document["tables"]:
+        keys = [column["name"] for column in table["columns"] if column["key"]]
+        sides = [rows_of(summaries, table, keys) for summaries in alone]
+        for row in table["rows"]:
+            for name in (column["name"] for column in table["columns"] if not column["key"]):
+                before, after = (side[tuple(row[key] for key in keys)][name] for side in sides)
+                assert (row[name]["base"], row[name]["other"]) == (before, after)
+                known = isinstance(before, float | int) and before and after is not None
+                assert row[name]["ratio"] == pytest.approx(after / before if known else None)
+    printed = call("compare", *pair).out
+    assert not ABOUT_STEPS.search(printed)
+    assert "time.step" not in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    page = tmp_path / "page.html"
+    assert call("compare", *pair, "-o", page, "-q").code == 0
+    html = page.read_text()
+    assert not ABOUT_STEPS.search(html[: html.index('id="metrics"')])
+
+
+def rows_of(
+    summaries: list[dict[str, Any]], table: dict[str, Any], keys: list[str]
+) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The rows of the same table of one source, by their keys."""
+    of_kind = (one for summary in summaries if summary["kind"] == table["kind"] for one in summary["tables"])
+    found = [one for one in of_kind if one["subject"] == table["subject"]]
+    return {tuple(row[key] for key in keys): row for one in found for row in one["rows"]}
+
+
+def test_a_trace_has_no_summary(test_data: Path, call: Call) -> None:
+    document = json.loads(call("run", test_data / "kineto" / "ddp_a100", "--json").out)
+    assert document["summaries"] == []

@@ -16,6 +16,10 @@ from formats.test_nccl_log import EFA, PREFIX
 import cclbench
 from cclbench.agents.reach import Reach
 from cclbench.agents.tools import Tools
+from cclbench.api import run
+from cclbench.record.selection import Selection
+from cclbench.results import full_results
+from cclbench.source_summaries import source_summaries
 
 Call = Callable[..., Any]
 
@@ -70,13 +74,8 @@ def test_a_benchmark_of_a_server(call: Call, tmp_path: Path) -> None:
 
 def test_listed_requests_count_before_stated_ones(call: Call, tmp_path: Path) -> None:
     """Of three listed requests one failed, whatever the client was asked for."""
-    lists = {
-        "input_lens": [10, 20, 5],
-        "output_lens": [3, 3, 0],
-        "ttfts": [0.1, 0.3, 0.0],
-        "itls": [[0.01, 0.03], [0.02, 0.02], []],
-        "errors": ["", "", "refused"],
-    }
+    lists: dict[str, Any] = {"input_lens": [10, 20, 5], "output_lens": [3, 3, 0], "ttfts": [0.1, 0.3, 0.0]}
+    lists |= {"itls": [[0.01, 0.03], [0.02, 0.02], []], "errors": ["", "", "refused"]}
     found = only_summary(call, result(tmp_path / "a.json", completed=2, **lists))
     (row,) = found["tables"][0]["rows"]
     assert (row["answered"], row["not answered"]) == (2, 1)
@@ -127,8 +126,7 @@ def test_the_peak_and_who_holds_it(call: Call, tmp_path: Path) -> None:
     (device,) = devices["rows"]
     assert (device["peak"], device["reserved"], device["at the end"]) == (650, 8192, 400)
     assert [(row["call site"], row["bytes"]) for row in sites["rows"]] == [
-        ("forward model.py:7", 300),
-        ("step torch/optim/adam.py:9 < forward model.py:7", 200),
+        *(("forward model.py:7", 300), ("step torch/optim/adam.py:9 < forward model.py:7", 200)),
         ("older than the recording", 150),
     ]
     assert sum(row["share"] for row in sites["rows"]) == pytest.approx(1)
@@ -168,30 +166,21 @@ def test_a_log_of_the_library(call: Call, tmp_path: Path) -> None:
     assert (rows["version"], rows["ranks"], rows["NVLS channels"]) == ("2.29.2+cuda12.8", "16", "8")
 
 
+ACROSS = "NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET"
+WITHIN = "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via"
+SOCKETS = "Channels between nodes use TCP sockets (NET/Socket)"
+NO_GDRDMA, NO_PEERS = "Channels of the network state no GDRDMA", "No channel uses peer-to-peer access"
+
+
 @pytest.mark.parametrize(
     ("messages", "warning"),
     [
         (["NCCL WARN something"], "The library warned 1 time: search the log for NCCL WARN."),
-        (
-            ["NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0"],
-            "Channels between nodes use TCP sockets (NET/Socket), not the network's own transport.",
-        ),
-        (
-            ["NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0"],
-            "Channels of the network state no GDRDMA: without GPUDirect RDMA, data pass through host memory.",
-        ),
-        (["NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA"], None),
-        (
-            ["NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct"],
-            "No channel uses peer-to-peer access: data within a node pass through host memory (SHM).",
-        ),
-        (
-            [
-                "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct",
-                "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
-            ],
-            None,
-        ),
+        ([f"{ACROSS}/Socket/0"], f"{SOCKETS}, not the network's own transport."),
+        ([f"{ACROSS}/IB/0"], f"{NO_GDRDMA}: without GPUDirect RDMA, data pass through host memory."),
+        ([f"{ACROSS}/IB/0/GDRDMA"], None),
+        ([f"{WITHIN} SHM/direct/direct"], f"{NO_PEERS}: data within a node pass through host memory (SHM)."),
+        ([f"{WITHIN} SHM/direct/direct", f"{WITHIN} P2P/CUMEM"], None),
     ],
 )
 def test_slow_paths_come_first(call: Call, tmp_path: Path, messages: list[str], warning: str | None) -> None:
@@ -201,9 +190,7 @@ def test_slow_paths_come_first(call: Call, tmp_path: Path, messages: list[str], 
     assert only_summary(call, path)["warnings"] == ([] if warning is None else [warning])
 
 
-def test_warnings_of_all_processes_are_summed_also_where_logs_state_nothing_else(
-    call: Call, tmp_path: Path
-) -> None:
+def test_warnings_of_processes_are_summed_where_logs_state_nothing_else(call: Call, tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     for rank in range(2):
         path = log(tmp_path / "job" / f"nccl-{rank}.log")
@@ -214,3 +201,41 @@ def test_warnings_of_all_processes_are_summed_also_where_logs_state_nothing_else
     found = only_summary(call, tmp_path / "job.log")
     assert (found["warnings"], found["sentences"]) == ([warned.format("1 time")], [])
     assert "No step" not in call("run", tmp_path / "job.log").out
+
+
+SENTENCES = {
+    "mlperf_storage": (
+        "storage",
+        ["Training: accelerators compute 93.6 % of the time, 708.9 samples/s, 104 GB/s."],
+    ),
+    "dftracer/examples": (
+        "io_calls",
+        [
+            "37,495 calls of 6 processes: 1.72 s in calls for files, 1.2 % of their time.",
+            "Read: 1,735 calls, 35.6 ms, 362 kB, 10.2 MB/s.",
+            *("Write: 14,661 calls, 390 ms, 91.5 MB, 235 MB/s.", "Metadata: 21,099 calls, 1.56 s."),
+        ],
+    ),
+    "agent_tools": (
+        "agents",
+        [
+            "2 sessions, 19 rounds, 19 calls of tools: 263 s, model 52.9 %, tools 30.1 %, neither 17.0 %.",
+            "A cache of tool results saves 79.0 s at most.",
+        ],
+    ),
+    "rl_tpu": (
+        "roles",
+        [
+            "sampler_a is active 56.2 % of the time; trainer_a is active 39.5 % of the time;"
+            " all at once 0.23 %, none 4.5 %."
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("source", SENTENCES)
+def test_a_source_says_what_it_is_about_first(test_data: Path, evidence_store: Path, source: str) -> None:
+    read = run(test_data / source, store=evidence_store)
+    first = source_summaries(read, full_results(read, Selection()))[0]
+    assert (first.kind, first.sentences) == SENTENCES[source]
+    assert all(len(row) == len(table.columns) for table in first.tables for row in table.rows)
