@@ -58,14 +58,9 @@ def test_each_instant_goes_to_what_the_thread_does_then() -> None:
         host("op", 100, 180, "aten::elsewhere", OTHER),
     ]
     assert held(a_gap(*rows)) == {
-        "loader": 14,
-        "allocation": 15,
-        "sync": 10,
-        "launch": 7 + 20,
-        "operators": 18,
-        "python": 13,
+        "loader": 14, "allocation": 15, "sync": 10, "launch": 7 + 20, "operators": 18, "python": 13,
         "unrecorded": 1 + 2,
-    }
+    }  # fmt: skip
 
 
 def test_operators_that_compute_on_the_host_are_long_and_launch_nothing() -> None:
@@ -141,12 +136,8 @@ def test_a_gap_that_a_wait_began_is_the_wait_s_whatever_the_host_did_then() -> N
     assert held(rank) == {"sync": 1 * MS + 20 - 100}
     rest = 1 * MS - 102 - 40 - 5 - (300 * US - 165)
     assert after_wait(rank) == {
-        "loader": 40,
-        "allocation": 5,
-        "operators": 300 * US - 165,
-        "launch": 20,
-        "unrecorded": rest,
-    }
+        "loader": 40, "allocation": 5, "operators": 300 * US - 165, "launch": 20, "unrecorded": rest,
+    }  # fmt: skip
 
 
 def copy(start: int, end: int, correlation: int, name: str, direction: str) -> dict[str, Any]:

@@ -24,14 +24,10 @@ def pieces(found: Intervals) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [
-        (None, (0, 1, 2, 3)),
-        ((None, None), (0, 1, 2, 3)),
-        ((1, None), (1, 2, 3)),
-        ((None, 1), (0,)),
-        ((0, 3), (0, 1, 2)),
-        ((3, 9), (3,)),
+        (None, (0, 1, 2, 3)), ((None, None), (0, 1, 2, 3)), ((1, None), (1, 2, 3)), ((None, 1), (0,)),
+        ((0, 3), (0, 1, 2)), ((3, 9), (3,)),
     ],
-)
+)  # fmt: skip
 def test_steps_are_from_the_first_to_before_the_last(
     chosen: tuple[int | None, int | None] | None, expected: tuple[int, ...]
 ) -> None:

@@ -61,17 +61,11 @@ def test_steps_wait_for_their_batches() -> None:
     times = [(9, 8), (2, 1), (2, 0), (4, 3)]
     rows: list[dict[str, Any]] = [
         {
-            "source": "dlio",
-            "file": "0_output.json",
-            "restart": 0,
-            "step": step,
-            "steps": 1,
-            "dur_ns": whole * 10**9,
-            "data_ns": wait * 10**9,
-            "timed_by": "stated",
+            "source": "dlio", "file": "0_output.json", "restart": 0, "step": step, "steps": 1,
+            "dur_ns": whole * 10**9, "data_ns": wait * 10**9, "timed_by": "stated",
         }
         for step, (whole, wait) in enumerate(times, 1)
-    ]
+    ]  # fmt: skip
     evidence = Evidence(log_steps=pa.Table.from_pylist(rows, schema=LOG_STEPS))
     assert figures("log.data_wait", evidence) == {(None, None): 0.5, (None, "max"): 0.75}
     for row in rows:

@@ -140,13 +140,9 @@ def test_a_tree_has_inclusive_and_own_time() -> None:
     """Net: 100 + 300 + 200 + 40 + 15 = 655, of which 15 are its own; Attn_2: 200 + 40."""
     rows = found("module", tree=True).sums["module"]
     assert {words[0]: (own.calls, own.time_ns, own.own_ns) for words, own in rows.items()} == {
-        "Net_0": (5, 655, 15),
-        "none": (1, 7, 7),
-        "Net_0/Attn_1": (2, 400, 0),
-        "Net_0/Attn_2": (2, 240, 40),
-        "Net_0/Attn_1/Q_0": (2, 400, 400),
-        "Net_0/Attn_2/K_1": (1, 200, 200),
-    }
+        "Net_0": (5, 655, 15), "none": (1, 7, 7), "Net_0/Attn_1": (2, 400, 0), "Net_0/Attn_2": (2, 240, 40),
+        "Net_0/Attn_1/Q_0": (2, 400, 400), "Net_0/Attn_2/K_1": (1, 200, 200),
+    }  # fmt: skip
     assert times("class", tree=True)["Net_*/Attn_*"] == (4, 640)
     assert times("class", ("phase=backward",), tree=True) == {
         "Net_*": (2, 315),

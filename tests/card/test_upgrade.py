@@ -86,15 +86,8 @@ def test_every_field_finds_its_home(tmp_path: Path) -> None:
         "workload": {
             "phase": "training",
             "model": {
-                "family": "tiny",
-                "url": "https://example.org/model",
-                "moe": False,
-                "parameters": 1000,
-                "embedding_parameters": 10,
-                "vocabulary": 5,
-                "hidden": 2,
-                "layers": 2,
-                "heads": 4,
+                "family": "tiny", "url": "https://example.org/model", "moe": False, "parameters": 1000,
+                "embedding_parameters": 10, "vocabulary": 5, "hidden": 2, "layers": 2, "heads": 4,
                 "head_dim": 8,
             },
             "precision": "bf16",
@@ -123,7 +116,7 @@ def test_every_field_finds_its_home(tmp_path: Path) -> None:
         "parallelism": {"dp_replicate": 1, "dp_shard": 2, "tp": 2, "pp": 2, "cp": 1},
         "evidence": {"source_url": "https://example.org/trace"},
         "contributor": {"name": "Ada", "contact": "ada@example.org"},
-    }
+    }  # fmt: skip
 
 
 def test_what_has_no_home_is_named_with_line_and_value(tmp_path: Path) -> None:

@@ -42,14 +42,9 @@ def test_a_newcomer_sees_what_was_done(call: Call, arguments: list[str], tmp_pat
     answer = call(*arguments)
     assert (answer.code, answer.err) == (0, "")
     for words in (
-        "Created",
-        "Filled in from the traces",
-        "Redacted, by rule",
-        "Verified",
-        "Next",
-        "  cclbench verify my-job",
-        "  git add workload_cards/my-job.yaml traces/my-job scripts/my-job",
-    ):
+        "Created", "Filled in from the traces", "Redacted, by rule", "Verified", "Next",
+        "  cclbench verify my-job", "  git add workload_cards/my-job.yaml traces/my-job scripts/my-job",
+    ):  # fmt: skip
         assert words in answer.out
     # Commands are not wrapped: they are to be copied.
     assert max(map(len, answer.out.partition("Next")[0].splitlines())) <= 80

@@ -100,13 +100,9 @@ def test_parts_of_several_keys_stand_in_order_and_only_where_a_whole_is_missing(
 
 def test_key_figures_come_first_then_the_most_different_and_equal_or_missing_ones_not_at_all() -> None:
     rows = {
-        "compute.time": (1.0, 1.0),
-        "comm.algbw": (1.0, 1.1),
-        "time.idle": (1.0, 0.2),
-        "time.step": (1.0, 1.5),
-        "comm.skew": (0.0, 1.0),
-        "comm.wait": (None, None),
-    }
+        "compute.time": (1.0, 1.0), "comm.algbw": (1.0, 1.1), "time.idle": (1.0, 0.2),
+        "time.step": (1.0, 1.5), "comm.skew": (0.0, 1.0), "comm.wait": (None, None),
+    }  # fmt: skip
     base, other = (
         subject(letter, [row(metric, values[n]) for metric, values in rows.items()])
         for n, letter in enumerate("AB")

@@ -15,38 +15,23 @@ from cclbench.ground.errors import InputError
 # 21585d8f2d65603d791d2121e3d4632351120262: number, type, whether it repeats.
 OFFICIAL = {
     "AttributeProto": {
-        "name": (1, "string", False),
-        "double_val": (3, "double", False),
-        "int32_val": (7, "int32", False),
-        "int64_val": (9, "int64", False),
-        "uint64_val": (13, "uint64", False),
-        "bool_val": (27, "bool", False),
-        "string_val": (29, "string", False),
+        "name": (1, "string", False), "double_val": (3, "double", False), "int32_val": (7, "int32", False),
+        "int64_val": (9, "int64", False), "uint64_val": (13, "uint64", False),
+        "bool_val": (27, "bool", False), "string_val": (29, "string", False),
     },
     "GlobalMetadata": {"version": (1, "string", False), "attr": (2, "AttributeProto", True)},
     "Node": {
-        "id": (1, "uint64", False),
-        "name": (2, "string", False),
-        "type": (3, "enum", False),
-        "ctrl_deps": (4, "uint64", True),
-        "data_deps": (5, "uint64", True),
-        "start_time_micros": (6, "uint64", False),
-        "duration_micros": (7, "uint64", False),
+        "id": (1, "uint64", False), "name": (2, "string", False), "type": (3, "enum", False),
+        "ctrl_deps": (4, "uint64", True), "data_deps": (5, "uint64", True),
+        "start_time_micros": (6, "uint64", False), "duration_micros": (7, "uint64", False),
         "attr": (10, "AttributeProto", True),
     },
-}
+}  # fmt: skip
 NODE_TYPES = {"COMP_NODE": 4, "COMM_SEND_NODE": 5, "COMM_RECV_NODE": 6, "COMM_COLL_NODE": 7}
 COLLECTIVES = {
-    "ALL_REDUCE": 0,
-    "REDUCE": 1,
-    "ALL_GATHER": 2,
-    "GATHER": 3,
-    "SCATTER": 4,
-    "BROADCAST": 5,
-    "ALL_TO_ALL": 6,
-    "REDUCE_SCATTER": 7,
-    "BARRIER": 9,
-}
+    "ALL_REDUCE": 0, "REDUCE": 1, "ALL_GATHER": 2, "GATHER": 3, "SCATTER": 4, "BROADCAST": 5, "ALL_TO_ALL": 6,
+    "REDUCE_SCATTER": 7, "BARRIER": 9,
+}  # fmt: skip
 
 
 def test_fields_are_those_of_the_official_schema() -> None:

@@ -55,13 +55,9 @@ def graph() -> Graph:
         call=[-1, -1, -1, -1, -1, 0, 0, -1, 1, 1, -1],
     )
     edges = [
-        (K1, H2, 5),
-        (K0, C, -10),
-        (ARRIVAL, MEETING, 0),
-        (ARRIVAL_1, MEETING, 0),
-        (MEETING, TRANSFER, 0),
+        (K1, H2, 5), (K0, C, -10), (ARRIVAL, MEETING, 0), (ARRIVAL_1, MEETING, 0), (MEETING, TRANSFER, 0),
         (MEETING, TRANSFER_1, 0),
-    ]
+    ]  # fmt: skip
     source, target, lag = (np.array(column, np.int64) for column in zip(*edges, strict=True))
     two = np.array([2, 2])
     return Graph(

@@ -149,13 +149,9 @@ def partition(path: Path, device: int) -> dict[int, dict[str, int]]:
     for step, begin, end in zip(STEPS, begins, [*begins[1:], last], strict=True):
         c, k, both = (union(spans, begin, end) for spans in (work, transfer, work + transfer))
         found[step] = {
-            "time.step": end - begin,
-            "time.compute_only": both - k,
-            "time.overlapped": c + k - both,
-            "time.exposed_comm": both - c,
-            "time.exposed_copy": 0,
-            "time.idle": end - begin - both,
-        }
+            "time.step": end - begin, "time.compute_only": both - k, "time.overlapped": c + k - both,
+            "time.exposed_comm": both - c, "time.exposed_copy": 0, "time.idle": end - begin - both,
+        }  # fmt: skip
     return found
 
 

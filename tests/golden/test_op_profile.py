@@ -33,14 +33,10 @@ NO_PROGRAM = "none"
 
 XPROF_S = {
     TPU: {
-        ("jit_f",): 313.65311468125,
-        ("jit_f", "copy-done"): 304.0332120625,
-        ("jit_f", "copy-start"): 8.98125e-6,
-        ("jit_f", "loop fusion"): 9.6198936375,
-        ("jit__psum",): 1.46034525875,
-        ("jit__psum", "all-reduce"): 1.46034525875,
-        ("jit_broadcast_in_dim",): 0.00444376625,
-        ("jit_broadcast_in_dim", "broadcast"): 0.00444376625,
+        ("jit_f",): 313.65311468125, ("jit_f", "copy-done"): 304.0332120625,
+        ("jit_f", "copy-start"): 8.98125e-6, ("jit_f", "loop fusion"): 9.6198936375,
+        ("jit__psum",): 1.46034525875, ("jit__psum", "all-reduce"): 1.46034525875,
+        ("jit_broadcast_in_dim",): 0.00444376625, ("jit_broadcast_in_dim", "broadcast"): 0.00444376625,
     },
     GPU: {
         ("jit_forward_3d_conv",): 0.027550676,
@@ -48,7 +44,7 @@ XPROF_S = {
         ("jit_forward_3d_conv", "loop fusion"): 0.00019352,
         ("jit_forward_3d_conv", "custom-call"): 0.012531616,
     },
-}
+}  # fmt: skip
 """Time by program and by XProf's category."""
 
 CATEGORIES = {

@@ -56,12 +56,8 @@ def test_its_rows_and_page_say_that_they_are_compiled(measure: Any, repository: 
     assert "4,456,759,568 bytes, assigned by the compiler" in section
     assert "tiny_jax.py(79): attention" in section  # it holds most of them
     unknown = {
-        "provenance": "compiler",
-        "module": "jit_f",
-        "bytes": None,
-        "buffers": [],
-        "reasons": ["a", "b"],
-    }
+        "provenance": "compiler", "module": "jit_f", "bytes": None, "buffers": [], "reasons": ["a", "b"],
+    }  # fmt: skip
     assert list(program_rows([unknown])) == [{"source": "compiler", "module": "jit_f", "reason": "a; b"}]
 
 

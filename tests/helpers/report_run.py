@@ -33,15 +33,10 @@ Event = tuple[int, str, str, int, int]
 """Rank, name, category, start and duration in ns."""
 
 HOSTILE = (
-    "<script>alert(1)</script>",
-    "../../etc/passwd",
-    "$(touch /tmp/owned) `id` $x$",
-    "\u202egnp.exe",
-    "\"><img src=x onerror='alert(2)'>{{ 7 * 7 }}{% raw %}]]>",
-    "עברית",
-    "n" * 1_000_000,
+    "<script>alert(1)</script>", "../../etc/passwd", "$(touch /tmp/owned) `id` $x$", "\u202egnp.exe",
+    "\"><img src=x onerror='alert(2)'>{{ 7 * 7 }}{% raw %}]]>", "עברית", "n" * 1_000_000,
     "\x1b[31mred\x00\n</style></title>",
-)
+)  # fmt: skip
 
 
 def row(metric: str, value: float | None, unit: str = "s", **other: Any) -> Row:

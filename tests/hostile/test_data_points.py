@@ -84,17 +84,12 @@ def test_archives_stay_in_their_folder(
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("id", "../breakout"),
-        ("id", "$(touch breakout)"),
-        ("id", "<script>"),
-        ("path", "../../breakout.json"),
-        ("path", "/etc/passwd"),
-        ("path", "\u0000"),
-        ("calibration", "../../../../etc/passwd"),
-        ("url", "javascript:alert(1)"),
+        ("id", "../breakout"), ("id", "$(touch breakout)"), ("id", "<script>"),
+        ("path", "../../breakout.json"), ("path", "/etc/passwd"), ("path", "\u0000"),
+        ("calibration", "../../../../etc/passwd"), ("url", "javascript:alert(1)"),
         ("launch", "../../../etc/passwd"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("command", ["run", "card validate", "card show"])
 def test_cards_that_point_elsewhere_are_refused(
     call: Call, tmp_path: Path, command: str, key: str, text: str

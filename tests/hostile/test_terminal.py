@@ -13,26 +13,15 @@ from helpers import hostile_job as job
 
 Call = Callable[..., Any]
 COMMANDS = (
-    ("run", "{card}"),
-    ("run", "{card}", "-v"),
-    ("run", "{traces}"),
-    ("run", "{card}", "--window", "trace"),
-    ("ingest", "{card}", "-v"),
-    ("metrics", "{card}", "--metric", "compute.dominant_kernel"),
-    ("compare", "{card}", "{other}"),
-    ("compare", "{card}", "{other}", "-v"),
-    ("compare", "{card}", "{traces}"),
-    ("compare", "{card}", "{other}", "--fail-on", "time.step > 5 s"),
+    ("run", "{card}"), ("run", "{card}", "-v"), ("run", "{traces}"), ("run", "{card}", "--window", "trace"),
+    ("ingest", "{card}", "-v"), ("metrics", "{card}", "--metric", "compute.dominant_kernel"),
+    ("compare", "{card}", "{other}"), ("compare", "{card}", "{other}", "-v"),
+    ("compare", "{card}", "{traces}"), ("compare", "{card}", "{other}", "--fail-on", "time.step > 5 s"),
     ("whatif", "{card}", "--set", "scale_up.bandwidth=x2", "-v"),
-    ("sql", "{card}", "SELECT DISTINCT name FROM events"),
-    ("sql", "{card}", "FROM groups"),
-    ("sql", "{card}", 'SELECT 1 AS "\x1b[31m\u202e<b>"'),
-    ("list", "runs"),
-    ("card", "validate", "{card}"),
-    ("card", "show", "{card}"),
-    ("claims",),
-    ("claims", "-v"),
-)
+    ("sql", "{card}", "SELECT DISTINCT name FROM events"), ("sql", "{card}", "FROM groups"),
+    ("sql", "{card}", 'SELECT 1 AS "\x1b[31m\u202e<b>"'), ("list", "runs"), ("card", "validate", "{card}"),
+    ("card", "show", "{card}"), ("claims",), ("claims", "-v"),
+)  # fmt: skip
 
 
 def assert_clean(text: str) -> None:
@@ -72,20 +61,13 @@ def test_all_cards_are_listed_on_a_page(
 @pytest.mark.parametrize(
     "words",
     [
-        ("{}",),
-        ("explain", "{}"),
-        ("run", "{}"),
-        ("run", "{card}", "--metric", "{}"),
-        ("compare", "{card}", "{}"),
-        ("compare", "{card}", "{card}", "--fail-on", "{}"),
-        ("whatif", "{card}", "--set", "{}"),
-        ("sql", "{card}", "{}"),
-        ("card", "show", "{}"),
-        ("verify", "{}"),
-        ("claims", "{}"),
+        ("{}",), ("explain", "{}"), ("run", "{}"), ("run", "{card}", "--metric", "{}"),
+        ("compare", "{card}", "{}"), ("compare", "{card}", "{card}", "--fail-on", "{}"),
+        ("whatif", "{card}", "--set", "{}"), ("sql", "{card}", "{}"), ("card", "show", "{}"),
+        ("verify", "{}"), ("claims", "{}"),
     ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_hostile_arguments_are_refused_in_three_lines(
     call: Call, cards: tuple[Path, Path], words: tuple[str, ...]
 ) -> None:

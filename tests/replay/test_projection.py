@@ -24,19 +24,12 @@ from cclbench.replay.placed import HOST_BOUND_SPREAD, SPREAD
 from cclbench.replay.projection import Projection, project_run
 
 ANSWERED = (
-    "traces/llama-train-h100",
-    "workload_cards/llama-train-h100.yaml",
-    "traces/llama-train-compiled-h100",
-    "traces/llama-train-fp8-h100",
-    "workload_cards/llama-decode-h100.yaml",
-    "workload_cards/llama-decode-graph-h100.yaml",
-    "workload_cards/tiny-jax-h100.yaml",
-    "kineto/cuda_sync_a100",
-    "kineto/h100_qwen",
-    "kineto_more/norm_layers_mi300x.json.gz",
-    "kineto_more/torch_compile_triton.json.gz",
-    "graph_replay/xdit_flux_sage_mi300x",
-)
+    "traces/llama-train-h100", "workload_cards/llama-train-h100.yaml", "traces/llama-train-compiled-h100",
+    "traces/llama-train-fp8-h100", "workload_cards/llama-decode-h100.yaml",
+    "workload_cards/llama-decode-graph-h100.yaml", "workload_cards/tiny-jax-h100.yaml",
+    "kineto/cuda_sync_a100", "kineto/h100_qwen", "kineto_more/norm_layers_mi300x.json.gz",
+    "kineto_more/torch_compile_triton.json.gz", "graph_replay/xdit_flux_sage_mi300x",
+)  # fmt: skip
 RESNET = "kineto/resnet50_2021/resnet50_num_workers_0_2d19c6_worker0.pt.trace.json.gz"
 REFUSED = {
     "traces/tiny-jax-h100": "state workload.model.parameters, workload.precision in a card",

@@ -178,14 +178,8 @@ def test_corrected_clocks(tmp_path: Path) -> None:
 
 def test_hostile_names_are_data(tmp_path: Path) -> None:
     names = [
-        "<script>alert(1)</script>",
-        "../../x",
-        "$(x)",
-        'a"b\\',
-        "\u202eabc",
-        "\x00\x1b[31m",
-        "x" * 2**20,
-    ]
+        "<script>alert(1)</script>", "../../x", "$(x)", 'a"b\\', "\u202eabc", "\x00\x1b[31m", "x" * 2**20,
+    ]  # fmt: skip
     row = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "dur": 5, "args": {"stream": 7}}
     events = [row | {"name": name, "ts": 10 * n} for n, name in enumerate(names)]
     (tmp_path / "rank0.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))

@@ -17,16 +17,11 @@ from cclbench.studies.published import import_ccl_bench
 @pytest.mark.parametrize(
     ("stated", "value", "equal"),
     [
-        ("53.65 %", 0.536544, True),
-        ("53.65 %", 0.536551, False),
-        ("81.22 ms", 0.0812249, True),
-        ("81.22 ms", 0.0812251, False),
-        ("221.8 ms", 0.22176, True),
-        ("817.9 GB", 817.94e9, True),
-        ("817.9 GB", 817.9 * 2**30, False),
-        ("4 %", 0.0449, True),
+        ("53.65 %", 0.536544, True), ("53.65 %", 0.536551, False), ("81.22 ms", 0.0812249, True),
+        ("81.22 ms", 0.0812251, False), ("221.8 ms", 0.22176, True), ("817.9 GB", 817.94e9, True),
+        ("817.9 GB", 817.9 * 2**30, False), ("4 %", 0.0449, True),
     ],
-)
+)  # fmt: skip
 def test_a_value_rounds_to_the_stated_digits_or_not(stated: str, value: float, equal: bool) -> None:
     assert StatedFigure("f", stated).is_rounded(value) == equal
 

@@ -162,15 +162,11 @@ def row_of(name: str, **other: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "slug"),
     [
-        ("../../etc/passwd", "etc-passwd"),
-        ("..", ""),
-        ("\x1b[31mred\x1b[0m", "31mred-0m"),
-        ("a/b\\c d", "a-b-c-d"),
-        ("Ünïcødé", "n-c-d"),
-        ("x" * 5000, "x" * 100),
+        ("../../etc/passwd", "etc-passwd"), ("..", ""), ("\x1b[31mred\x1b[0m", "31mred-0m"),
+        ("a/b\\c d", "a-b-c-d"), ("Ünïcødé", "n-c-d"), ("x" * 5000, "x" * 100),
         ("$(touch gone) `id`", "touch-gone-id"),
     ],
-)
+)  # fmt: skip
 def test_names_stay_in_the_store(board_of: Callable[..., Path], tmp_path: Path, name: str, slug: str) -> None:
     store = Store(tmp_path / "store")
     (run,) = import_ccl_bench(board_of(row_of(name)), store.folder).runs

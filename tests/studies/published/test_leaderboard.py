@@ -62,21 +62,16 @@ BEYOND = json.dumps({"rows": [GOOD | {"metrics": {"mfu": 10**400}}]})
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is not valid JSON"),
-        ("{", "is not valid JSON"),
-        ("[]", "has no list of rows"),
-        ('{"rows": {}}', "has no list of rows"),
-        ('{"rows": []}', "has no list of rows"),
+        ("", "is not valid JSON"), ("{", "is not valid JSON"), ("[]", "has no list of rows"),
+        ('{"rows": {}}', "has no list of rows"), ('{"rows": []}', "has no list of rows"),
         ('{"rows": [], "rows": []}', 'the key "rows" is repeated'),
         ('{"rows": [NaN]}', "NaN is not a JSON number"),
         ('{"rows": [-Infinity]}', "-Infinity is not a JSON number"),
-        (INFINITE, 'row 1: "mfu" is not a finite number'),
-        (BEYOND, "row 1"),
+        (INFINITE, 'row 1: "mfu" is not a finite number'), (BEYOND, "row 1"),
         ('{"rows": ' + "[" * 200_000, "is nested too deeply"),
-        ('{"rows": [' + "9" * 5000 + "]}", "is not valid JSON"),
-        ("\x00", "is not valid JSON"),
+        ('{"rows": [' + "9" * 5000 + "]}", "is not valid JSON"), ("\x00", "is not valid JSON"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "board.json"
     path.write_text(text)
