@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When ranks arrive at collectives, and the instances that they make up, worked out by hand."""
+"""When ranks arrive at collectives, their payloads and their exposed instants, by hand."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,19 @@ from cclbench.analyzers.view.arrivals import (
     matched_in_windows,
     matched_rows,
 )
-from cclbench.analyzers.view.collectives import Label
+from cclbench.analyzers.view.collectives import (
+    Label,
+    collective_durations,
+    collective_kinds,
+    collective_payloads,
+    group_sizes,
+    label_numbers,
+    sum_by_wider_label,
+)
+from cclbench.analyzers.view.exposed import Exposed, Shared, split_exposed
 from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, parts_of, rank_meetings
 from cclbench.analyzers.waiting import mean_over_instances
+from cclbench.ground.intervals import union
 
 PAIR = {"group": "0-1", "group_size": 2}
 TRIO = {"group": "0-2", "group_size": 3}
@@ -272,3 +283,167 @@ def test_what_is_told_of_some_instances_at_a_time_is_told_of_all(combine, monkey
     monkeypatch.setattr("cclbench.analyzers.view.meetings._ROWS", 4)
     assert len(list(rank_meetings(random_ranks(0)).parts())) > 3
     assert [told(seed) for seed in range(40)] == whole
+
+
+@pytest.mark.parametrize(
+    ("kind", "sides", "ranks", "expected"),
+    [
+        ("all_reduce", (30, 20), 4, (30, True)),
+        ("all_reduce", (20, 30), 4, (30, True)),
+        ("all_reduce", (30, None), 4, (30, True)),
+        ("broadcast", (None, 30), 4, (30, True)),
+        ("all_to_all", (None, None), 4, (0, False)),
+        (None, (7, None), None, (7, True)),
+        # One side alone does not tell whether it is the large one.
+        ("all_gather", (10, 40), 4, (40, True)),
+        ("all_gather", (10, None), 4, (10, False)),
+        ("all_gather", (None, 40), 4, (40, False)),
+        ("reduce_scatter", (40, 10), 4, (40, True)),
+        ("reduce_scatter", (40, None), 4, (40, False)),
+        ("reduce_scatter", (None, 10), 4, (10, False)),
+        # What a rank hands in to a gather, and gets of a scatter, times the ranks.
+        ("gather", (10, None), 4, (40, True)),
+        ("gather", (10, 1), 1, (10, True)),
+        ("gather", (None, 40), 4, (0, False)),
+        ("gather", (10, 40), None, (0, False)),
+        ("scatter", (None, 10), 4, (40, True)),
+        ("scatter", (50, 10), 4, (40, True)),
+        ("scatter", (40, None), 4, (0, False)),
+        ("scatter", (40, 10), None, (0, False)),
+    ],
+)
+def test_payload_is_the_larger_side_where_that_is_known(
+    kind: str | None, sides: tuple[Any, Any], ranks: int | None, expected: tuple[int, bool]
+) -> None:
+    row = collective(kind, 0, 1, in_bytes=sides[0], out_bytes=sides[1], group_size=ranks)
+    other = collective("all_reduce", 0, 1, in_bytes=1, group_size=2)
+    size, known = collective_payloads(collectives_table(other, row))
+    assert (size.tolist(), known.tolist()) == ([1, expected[0]], [True, expected[1]])
+
+
+def test_kinds_sizes_and_durations_of_rows() -> None:
+    rows = collectives_table(
+        collective("send", 5, 9, group_size=3), collective(None, 9, 9), collective("recv", 2, 9)
+    )
+    assert collective_kinds(rows).tolist() == ["send", "", "recv"]
+    assert group_sizes(rows).tolist() == [3, 0, 0]
+    assert collective_durations(rows).tolist() == [4, 0, 7]
+
+
+def test_a_collective_counts_under_its_kind_its_kind_and_group_and_its_dimension() -> None:
+    of_group, whole = Label("send", "0-1"), Label("send", "0-1", "pp")
+    assert list(whole.wider_labels()) == [Label("send"), of_group, Label(dimension="pp")]
+    assert list(Label("send").wider_labels()) == [Label("send")]
+    assert list(Label("send", "0-1").wider_labels()) == [Label("send"), Label("send", "0-1")]
+    assert list(Label("send", None, "pp").wider_labels()) == [Label("send"), Label(dimension="pp")]
+    # Amounts add up under every label.
+    known = [Label("send", "0-1", "pp"), Label("send", "2-3", "pp"), Label("recv", "0-1")]
+    assert sum_by_wider_label(known, [Fraction(1, 3), Fraction(2), Fraction(4)]) == {
+        Label("send"): Fraction(7, 3),
+        Label("send", "0-1"): Fraction(1, 3),
+        Label("send", "2-3"): 2,
+        Label(dimension="pp"): Fraction(7, 3),
+        Label("recv"): 4,
+        Label("recv", "0-1"): 4,
+    }
+
+
+def test_labels_are_sorted_by_kind_group_and_dimension_and_unknown_kinds_are_named() -> None:
+    told = [("send", "2-3", "pp"), (None, None, None), ("all_reduce", "9", "tp"), ("send", "0-1", "tp")]
+    told += [("send", "0-1", "pp"), ("unknown", None, None), ("send", None, "zz"), ("send", "0-1", None)]
+    told.append(told[4])
+    rows = [collective(k, 0, 1, group=g, dimension=d) for k, g, d in told]
+    number, found = label_numbers(collectives_table(*rows))
+    assert found == [
+        *(Label("all_reduce", "9", "tp"), Label("send", None, "zz"), Label("send", "0-1", None)),
+        *(Label("send", "0-1", "pp"), Label("send", "0-1", "tp"), Label("send", "2-3", "pp")),
+        Label("unknown"),
+    ]
+    assert number.tolist() == [5, 6, 0, 4, 3, 6, 1, 2, 3]
+
+
+def exposed(
+    calls: list[dict[str, Any]], alone: list[tuple[int, int]], windows: list[tuple[int, int]]
+) -> Exposed:
+    pieces, edges = (np.array(spans, np.int64).reshape(-1, 2).T for spans in (alone, windows))
+    return split_exposed(collectives_table(*calls), union(*pieces), *edges)
+
+
+# reduce waits 10-30 and transfers 30-60; gather lacks a rank, waits 40-50 at least and runs to 80; nobody
+# matched the broadcast, 50-70, nor the collective of no kind, 70-75.
+CALLS = [
+    collective("all_reduce", 10, 60, wait_ns=20),
+    collective("all_gather", 40, 80, least_wait_ns=10),
+    collective("broadcast", 50, 70),
+    collective(None, 70, 75),
+]
+
+
+def test_waiting_transfer_and_what_nobody_knows_share_each_instant() -> None:
+    found = exposed(CALLS, [(0, 100)], [(0, 100)])
+    assert found.labels == [Label("all_gather"), Label("all_reduce"), Label("broadcast"), Label("unknown")]
+    # 40-50 and 60-75 are two collectives' each, 50-60 three's.
+    third, half = Fraction(10, 3), Fraction(5, 2)
+    assert found.wait.by_label() == [5, 20, 0, 0]
+    assert found.transfer.by_label() == [0, 10 + 5 + third, 0, 0]
+    assert found.unmatched.by_label() == [third + 5 + half + 5, 0, third + 5, half]
+    assert sum(found.by_label()) == 70
+    assert found.any_matched
+
+
+HALF = Fraction(5, 2)
+
+
+@pytest.mark.parametrize(
+    ("calls", "alone", "windows", "expected"),
+    [
+        # Of 10-80 the windows hold 10-20, 25-45 and 60-90; 30-35 and 65-100 are not exposed.
+        (
+            *(CALLS, [(0, 30), (35, 65)], [(0, 20), (25, 45), (60, 90)]),
+            ([10, 5 + HALF, 0], [0, 5 + HALF, 0], [0, 0, HALF + HALF]),
+        ),
+        # What lies before the first window is in none.
+        (
+            *([collective("all_reduce", 10, 60, wait_ns=30)], [(0, 100)], [(20, 30), (50, 55)]),
+            ([10, 0], [0, 5], [0, 0]),
+        ),
+        # Of a matched collective its own wait counts, whatever it waited for at least.
+        (
+            *([collective("all_reduce", 10, 60, wait_ns=30, least_wait_ns=20)], [(0, 100)], [(0, 100)]),
+            ([30], [20], [0]),
+        ),
+    ],
+)
+def test_only_what_is_exposed_and_in_a_window_counts(
+    calls: list[Any], alone: list[Any], windows: list[Any], expected: tuple[list[Any], ...]
+) -> None:
+    found = exposed(calls, alone, windows)
+    assert tuple(own.by_window() for own in (found.wait, found.transfer, found.unmatched)) == expected
+
+
+def test_of_some_labels_alone() -> None:
+    found = exposed(CALLS, [(0, 100)], [(0, 55), (55, 100)])
+    reduce = np.array([label.collective == "all_reduce" for label in found.labels])
+    third = Fraction(5, 3)
+    assert found.transfer.by_window(reduce) == [10 + 5 + third, third]
+    assert found.unmatched.by_window(reduce) == [0, 0]
+    assert found.unmatched.by_window(~reduce) == [2 * third, 2 * third + 10 + 5 + 5]
+
+
+def test_nothing_is_matched_without_exposed_waiting_or_transfer() -> None:
+    assert not exposed(CALLS, [(60, 100)], [(0, 100)]).any_matched
+    assert exposed(CALLS, [(59, 100)], [(0, 100)]).any_matched  # transfer alone
+    assert exposed(CALLS, [(0, 11)], [(0, 100)]).any_matched  # waiting alone
+    hidden = exposed(CALLS, [], [(0, 100)])
+    assert (hidden.any_matched, hidden.by_label()) == (False, [0, 0, 0, 0])
+    none = exposed([], [(0, 50)], [(0, 100)])
+    assert (none.labels, none.by_label(), none.any_matched) == ([], [], False)
+
+
+def test_shares_are_exact_fractions() -> None:
+    """Two labels in two windows: 1 ns alone, 2 ns among two, 5 ns among three."""
+    ns = np.array([[[1, 0], [0, 0]], [[2, 0], [2, 4]], [[0, 5], [5, 5]]])
+    shared = Shared((1, 2, 3), ns)
+    assert shared.by_label() == [1 + 1 + Fraction(5, 3), 3 + Fraction(10, 3)]
+    assert shared.by_window() == [1 + 2 + Fraction(5, 3), 2 + Fraction(10, 3)]
+    assert shared.by_window(np.array([True, False])) == [2, Fraction(5, 3)]

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What metrics are made of: coverage, values, their combination over ranks, names that ask for metrics."""
+"""What metrics are made of: coverage, values, columns, their combination over ranks, and names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from cclbench.analyzers import metric as described
@@ -24,8 +26,21 @@ from cclbench.analyzers.metric import (
     total_coverage,
     total_left_out,
 )
+from cclbench.analyzers.swept import own_sweeps
+from cclbench.analyzers.view.columns import (
+    has_values,
+    has_word,
+    matching_rows,
+    row_spans,
+    with_values,
+    with_words,
+    word_codes,
+)
 from cclbench.ground.errors import UsageError
+from cclbench.ground.intervals import begins
 from cclbench.ground.registry import Registry
+from cclbench.ground.schema import COLLECTIVES
+from cclbench.hardware import catalog
 
 KINDS = {
     "allgather": ("all_gather",),
@@ -192,3 +207,125 @@ def test_parts_of_metrics_come_beside_other_metrics_in_order_of_names() -> None:
     assert [one.name for one, _ in both] == ["compute.hfu", "compute.mfu"]
     with pytest.raises(UsageError, match="or occupancy"):
         resolve_metrics(["ocupancy"])
+
+
+WORDS = pa.dictionary(pa.int32(), pa.string())
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], []),
+        ([0], [True]),
+        ([3, 3, 5, 3, 3], [True, False, True, True, False]),
+        ([-1, -1, 0], [True, False, True]),
+    ],
+)
+def test_where_values_begin_anew(values: list[int], expected: list[bool]) -> None:
+    assert begins(np.array(values, np.int64)).tolist() == expected
+
+
+def test_words_of_chunks_that_number_them_differently_and_of_plain_columns() -> None:
+    """And a word that no row has, which the dictionary names nevertheless."""
+    first = pa.DictionaryArray.from_arrays(pa.array([1, None], pa.int32()), ["unused", "b"])
+    chunks = pa.chunked_array([first, pa.array(["a", "b"], WORDS)])
+    numbers, words = word_codes(pa.table({"category": chunks}), "category")
+    assert [words[n] for n in numbers] == ["b", None, "a", "b"]
+    assert words[-1] is None
+    table = pa.table({"category": chunks})
+    assert has_word(table, "category", "b").tolist() == [True, False, False, True]
+    assert has_word(table, "category", "c", "a").tolist() == [False, False, True, False]
+    assert matching_rows(table, "category", lambda word: word < "b").tolist() == [False, True, True, False]
+    # A batch without words has rows of none.
+    batch = pa.RecordBatch.from_arrays([pa.array([None, None], WORDS)], ["category"])
+    numbers, words = word_codes(batch, "category")
+    assert (numbers.tolist(), words) == ([0, 0], [None])
+    assert has_word(batch, "category", "a").tolist() == [False, False]
+    # Plain columns have words too.
+    table = pa.table({"source": pa.chunked_array([["b", None], ["a", "b"]]), "row": [0, 1, 2, 3]})
+    assert with_words(table, "source", ("b", ""))["row"].to_pylist() == [0, 1, 3]
+    numbers, words = word_codes(table, "row")
+    assert [words[n] for n in numbers] == [0, 1, 2, 3]
+
+
+def test_rows_with_values_in_all_of_the_columns_and_their_spans() -> None:
+    batch = pa.RecordBatch.from_pydict({"a": [1, None, 3, 4], "b": ["x", "y", None, "z"]})
+    assert has_values(batch, "a").tolist() == [True, False, True, True]
+    assert has_values(batch, "a", "b").tolist() == [True, False, False, True]
+    assert has_values(batch).tolist() == [True] * 4
+    assert with_values(pa.Table.from_batches([batch]), "a", "b")["a"].to_pylist() == [1, 4]
+    # A span is from its start for its duration.
+    batch = pa.RecordBatch.from_pydict({"start_ns": [5, 9], "dur_ns": [2, 0]})
+    starts, ends = row_spans(batch)
+    assert (starts.tolist(), ends.tolist()) == ([5, 9], [7, 9])
+
+
+MEMBERS = {"0-15": tuple(range(16)), "0-7": tuple(range(8)), "0-8": tuple(range(9))}
+
+
+def part(
+    instance: int | None, rank: int, wait: int | None, transfer: int | None, **more: Any
+) -> dict[str, Any]:
+    """A rank's part in an all-reduce of 4 KiB among 16."""
+    given = {"kind": "all_reduce", "group": "0-15", "group_size": 16, "in_bytes": 4096, "out_bytes": 4096}
+    times = {"start_ns": 0, "end_ns": 10, "wait_ns": wait, "transfer_ns": transfer}
+    whole = {"collective": 0, "instance": instance, "rank": rank, "library": "nccl", **given, **times, **more}
+    return dict.fromkeys(COLLECTIVES.names) | whole
+
+
+def swept(*parts: dict[str, Any]) -> tuple[list[Any], dict[str, int]]:
+    """Their sweeps on machines of eight."""
+    return own_sweeps(
+        pa.Table.from_pylist(list(parts), COLLECTIVES), MEMBERS, catalog.system("aws-p5"), "2.23.4"
+    )
+
+
+def test_the_last_rank_tells_and_the_median_counts() -> None:
+    """Three of one size: 10, 20 and 90 µs by the ranks that came last; of another size one of 30 µs."""
+    found, left_out = swept(
+        part(1, 0, 0, 10_000), part(1, 1, 500, 11_000),
+        part(2, 0, 700, 5_000), part(2, 1, 0, 20_000),
+        part(3, 1, 0, 90_000),
+        part(4, 0, 0, 30_000, in_bytes=8192, out_bytes=8192),
+    )  # fmt: skip
+    (sweep,) = found
+    assert (sweep.kind, sweep.ranks, sweep.nodes, sweep.library_version) == ("all_reduce", 16, 2, "2.23.4")
+    assert (sweep.bytes, sweep.seconds) == ((4096, 8192), (20e-6, 30e-6))
+    assert left_out == {}
+    # A rank whose waiting nobody knows is not taken for the last.
+    (sweep,), _ = swept(part(1, 0, None, 99_000), part(1, 1, 5, 20_000), part(1, 2, 700, 30_000))
+    assert sweep.seconds == (20e-6,)
+    # No collectives, no sweeps.
+    assert swept() == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"instance": None}, "not matched across ranks"),
+        ({"transfer_ns": None}, "not matched across ranks"),
+        ({"kind": "send"}, "sends and receives"),
+        ({"library": "gloo"}, "of libraries whose algorithms are not modelled"),
+        ({"group": "0-8", "group_size": 9}, "of unknown groups, or groups spread unevenly over nodes"),
+        ({"group": None}, "of unknown groups, or groups spread unevenly over nodes"),
+        ({"kind": "all_gather", "out_bytes": None}, "of unknown size"),
+        ({"kind": None}, "without collective, ranks, nodes, size or time"),
+        ({"transfer_ns": 0}, "with zero bytes, zero time or a single rank"),
+    ],
+)
+def test_what_is_in_no_sweep_is_counted(more: dict[str, Any], why: str) -> None:
+    """Each for one reason, and the rest stays."""
+    found, left_out = swept(part(1, 0, 0, 10_000), part(2, 0, 0, 99_000) | more)
+    assert [sweep.seconds for sweep in found] == [(10e-6,)]
+    assert left_out == {why: 1}
+
+
+def test_what_fits_for_several_reasons_nowhere_is_counted_once() -> None:
+    both = part(2, 0, 0, 99_000, kind="send", library="gloo", group=None)
+    gloo = part(3, 0, 0, 99_000, library="gloo", group="0-8", group_size=9)
+    _, left_out = swept(part(1, 0, 0, 10_000), both, gloo, part(None, 0, 0, 9_000), part(None, 1, 0, 9_000))
+    assert left_out == {
+        "not matched across ranks": 2,
+        "sends and receives": 1,
+        "of libraries whose algorithms are not modelled": 1,
+    }

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person reads: findings, step partition, metrics, what does not apply."""
+"""Pages and reports that commands write."""
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
+from helpers.page_commands import blocks, here, printed_by
+from helpers.trees import files
 from helpers.typed import figures, record
 from rich.console import Console
 
 from cclbench.findings.culprits import Culprit
 from cclbench.findings.finding import Finding
+from cclbench.findings.kept_gains import GAINS_FILE
+from cclbench.formats import READERS
 from cclbench.present.run_summary import summarise_run
 from cclbench.present.terminal import run as answer
 from cclbench.record.results import Results
@@ -291,3 +300,137 @@ def test_a_step_time_that_is_no_bars_is_explained(row: Callable[..., Row]) -> No
     last = [list(chart([*bars, row("time.step", s)], unicode=False))[-1].plain for s in (0.12, 0.1)]
     assert last[0] == "Bars: means of each rank. time.step, 120 ms: mean of each step's slowest rank."
     assert last[1].startswith("# compute only")
+
+
+def test_a_run_as_a_page_says_that_its_only_step_is_open(
+    call: Call, trace: Path, tmp_path: Path, document: dict[str, Any]
+) -> None:
+    path = tmp_path / "run.html"
+    answer = call("report", trace, "-o", path)
+    assert (answer.code, answer.out, answer.err) == (0, "", f"wrote {path}\n")
+    text = path.read_text(encoding="utf-8")
+    # the kernel table, a metric, what is missing and why
+    for words in ("ampere_sgemm_128x64_nn", "time.exposed_comm", "needs a workload card"):
+        assert words in text
+    rows = document["traceEvents"]
+    document["traceEvents"] = [row for row in rows if row["name"] != "ProfilerStep#1"]
+    trace.write_text(json.dumps(document))
+    assert call("report", trace, "-o", tmp_path / "run.html").code == 0
+    text = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "last step incomplete: its end is not in the trace" in text
+
+
+def test_a_report_adds_its_replay_to_the_store_and_nothing_else(
+    call: Call, trace: Path, tmp_path: Path
+) -> None:
+    assert call("run", trace, "-q").code == 0
+    (run,) = (path for path in (tmp_path / "store").iterdir() if path.is_dir())
+    before = files(run)
+    assert call("report", run.name, "-q", "-o", tmp_path / "a.html").code == 0
+    after = files(run)
+    assert {name for name in after if after[name] != before.get(name)} == {"results.parquet", GAINS_FILE}
+    assert call("report", trace, "-q", "-o", tmp_path / "b.html").code == 0
+    assert call("run", trace, "-q").code == 0
+    assert files(run) == after
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("TRACE -o x.png", 2, "error: x.png: a report is an HTML page; use .html or .htm"),
+        ("TRACE -o none/x.html", 2, "error: none/x.html: there is no folder none; create it first"),
+        ("TRACE -o .", 2, "is a directory"),
+        ("TRACE", 2, "Missing option '-o' / '--output'"),
+        ("no-such-run -o x.html", 2, "no-such-run"),
+        ("empty -o x.html", 3, "empty"),
+        ("cut.json -o x.html", 3, "cut.json"),
+    ],
+)
+def test_what_cannot_be_reported(
+    call: Call, trace: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, code: int, message: str
+) -> None:
+    monkeypatch.chdir(trace.parent)
+    Path("empty").mkdir()
+    Path("cut.json").write_bytes(trace.read_bytes()[:900])
+    answer = call("report", *arguments.replace("TRACE", trace.name).split())
+    assert (answer.code, answer.out) == (code, "")
+    assert message in answer.err
+    assert "Traceback" not in answer.err
+    assert not Path("x.html").exists()
+
+
+def test_a_picture_of_one_step(call: Call, stored: str, trace: Path, tmp_path: Path) -> None:
+    """As from a run in the store, in every form."""
+    for suffix, begin in (("png", b"\x89PNG\r\n"), ("svg", b"<?xml version"), ("pdf", b"%PDF-")):
+        path = tmp_path / f"picture.{suffix}"
+        answer = call("timeline", trace, "-o", path)
+        assert (answer.code, answer.out, answer.err) == (0, "", f"wrote {path}\n")
+        assert path.read_bytes().startswith(begin)
+    assert call("timeline", stored, "-o", tmp_path / "a.png").code == 0
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "picture.png").read_bytes()
+
+
+def test_the_picture_names_step_rank_and_what_it_lacks(call: Call, trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "picture.svg"
+    assert call("timeline", trace, "-o", path, "--step", 1, "--ranks", 0).code == 0
+    text = path.read_text()
+    # One rank of two: nothing says when the other came.
+    lacks = "waiting and transfer cannot be separated"
+    for words in (": step 1<", "rank 0", lacks, "communication, not matched"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("-o x.gif", "error: x.gif: unsupported picture format; use .png, .svg, .pdf"),
+        ("-o x.png --step 7", "error: the run has no complete step 7; it has 0, 1"),
+        ("-o x.png --ranks 3", "has no rank 3; it has [0]"),
+        ("-o x.png --from-ms 2", "error: there is nothing from 2 to 0.1 ms; it lasts 0.1 ms"),
+        ("-o none/x.png", "there is no folder"),
+        ("", "Missing option '-o' / '--output'"),
+    ],
+)
+def test_what_cannot_be_drawn(call: Call, trace: Path, arguments: str, message: str) -> None:
+    answer = call("timeline", trace, *arguments.split())
+    assert answer.code == 2
+    assert message in answer.err
+    assert not Path("x.png").exists()
+
+
+PAGE = "is-it-the-network-or-the-straggler.md"
+
+
+def plain(text: str) -> list[str]:
+    """Lines without what differs from one version of cclbench to the next: the hash in a run's id."""
+    return [re.sub(r"dlrm-[0-9a-f]{8}", "dlrm-ID", line).rstrip() for line in text.splitlines()]
+
+
+def test_every_figure_of_the_page_comes_from_a_command_on_it(
+    repository: Path, test_data: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(test_data / "kineto" / "dlrm_8xv100", tmp_path / "traces" / "dlrm")
+    (tmp_path / "docs" / "images").mkdir(parents=True)
+    found = list(blocks((repository / "docs" / PAGE).read_text()))
+    assert [kind for kind, _, _ in found].count("sh") == 9
+    printed: list[str] = []
+    for kind, _, block in found:
+        if kind == "sh":
+            printed = plain(printed_by(block, tmp_path, here(tmp_path)))
+        elif kind == "text":
+            assert [line for line in plain(block) if line not in [*printed, "..."]] == []
+    assert (tmp_path / "docs" / "images" / "dlrm-timeline.png").stat().st_size < 200_000
+
+
+def test_links_and_pictures_of_the_docs_are_there(repository: Path) -> None:
+    for page in (repository / "README.md", *(repository / "docs").glob("*.md")):
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_reader_is_documented_with_how_to_capture_it(repository: Path) -> None:
+    page = (repository / "docs" / "what-cclbench-reads.md").read_text()
+    without_links = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", page)
+    rows = {name: f"| `{name}` | {READERS.get(name).capture} |" for name in READERS}
+    assert [name for name, row in rows.items() if row not in without_links] == []

@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs are ranked within proved equal work alone, and published and modelled figures only if asked for."""
+"""Groups of work, their attribution, and rules that divide it."""
 
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.compared_subjects import row, subject
+from helpers.compared_subjects import parts_of, row, subject
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.api import run
+from cclbench.comparison.attribution import change_of_step, part_changes, round_to_total
 from cclbench.comparison.build import run_subject
-from cclbench.comparison.fingerprint import Fingerprint, work_fingerprint
+from cclbench.comparison.division_rules import rule_refusal
+from cclbench.comparison.fingerprint import UNKNOWN, Fingerprint, work_fingerprint
+from cclbench.comparison.scaling import scaling_of
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.verdict import judge_subject
+from cclbench.comparison.work import comparison_warnings
 from cclbench.comparison.work_groups import WorkGroup, ranks_of, work_groups
 from cclbench.record.rows import Row
 
@@ -147,3 +153,188 @@ def test_a_ranking_never_mixes_unequal_work(
         assert figures[number].provenance in allowed
         assert figures[number].status == "ok"
         assert any(number in group.members for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("exact", "total", "expected"),
+    [
+        (["1/2", "1/2"], 1, [1, 0]),  # a tie: the first
+        (["1/3", "1/3", "1/3"], 1, [1, 0, 0]),
+        (["5/2", "-3/4", "1/4"], 2, [3, -1, 0]),  # floors 2, -1, 0; remainders 1/2, 1/4, 1/4
+        (["3", "-1"], 2, [3, -1]),
+        (["29999999999/10000000000", "-1"], 2, [3, -1]),  # a float just below a whole number
+        ([], 0, []),
+    ],
+)
+def test_whole_numbers_by_largest_remainder(exact: list[str], total: int, expected: list[int]) -> None:
+    assert round_to_total([Fraction(number) for number in exact], total) == expected
+
+
+@given(st.lists(st.fractions(min_value=-1000, max_value=1000), min_size=1, max_size=7))
+def test_they_sum_and_each_is_near(exact: list[Fraction]) -> None:
+    total = round(sum(exact))
+    found = round_to_total(exact, total)
+    assert sum(found) == total
+    assert all(abs(n - number) <= 1 for n, number in zip(found, exact, strict=True))
+
+
+def test_a_difference_by_part_and_what_moved() -> None:
+    base = subject("A", parts_of(compute=0.4, compute__gemm=0.3, compute__copy=0.1, idle_other=0.1))
+    within = {"compute__gemm": 0.25, "compute__copy": 0.1, "compute__moe": 0.1}
+    other = subject("B", parts_of(compute=0.45, **within, idle_host=0.02, idle_other=0.03))
+    change_ns = change_of_step(base, other)
+    assert change_ns == 0
+    compute, host, idle = part_changes(base, other, change_ns)
+    assert [c.part for c in (compute, host, idle)] == ["compute", "idle_host", "idle_other"]
+    assert [c.change_ns for c in (compute, host, idle)] == [50_000_000, 20_000_000, -70_000_000]
+    assert (compute.before_s, compute.after_s) == (0.4, 0.45)
+    moved = [(m.dimension, m.name, m.before_s, m.after_s) for m in compute.movers]
+    assert moved == [("category", "moe", 0.0, 0.1), ("category", "gemm", 0.3, 0.25)]
+    assert (host.untold, idle.untold) == (("A",), ())
+    compute, host, idle = part_changes(other, base, 0)
+    assert [c.change_ns for c in (compute, host, idle)] == [-50_000_000, -20_000_000, 70_000_000]
+    assert (host.before_s, host.after_s, host.untold) == (0.02, 0.0, ("A",))
+    moved = [(m.name, m.before_s, m.after_s) for m in compute.movers]
+    assert moved == [("moe", 0.1, 0.0), ("gemm", 0.25, 0.3)]
+
+    # movers are told apart by collective group and dimension
+    def rows(gather: float, reduce: float) -> list:
+        found = parts_of(exposed_wait=gather + reduce)
+        for kind, s in (("all_gather", gather), ("all_reduce", reduce)):
+            keys = {"stat": "exposed_wait", "collective": kind}
+            found += [row("time.step_parts", s, **keys), row("time.step_parts", s, **keys, group="0-1")]
+        return [*found, row("time.step_parts", gather, stat="exposed_wait", category="dp")]
+
+    base, other = subject("A", rows(0.1, 0.2)), subject("B", rows(0.4, 0.2))
+    (wait,) = part_changes(base, other, change_of_step(base, other) or 0)
+    moved = [(m.dimension, m.name, round(m.change_s, 9)) for m in wait.movers]
+    assert moved == [("collective", "all_gather", 0.3), ("group", "0-1", 0.3), ("dimension", "dp", 0.3)]
+
+
+@pytest.mark.parametrize("other_first", [False, True])
+def test_graphs_of_one_of_the_two_stand_for_its_unknown_busy_time(other_first: bool) -> None:
+    eager = subject(
+        "A", parts_of(compute=0.6, exposed_wait=0.1, exposed_copy=0.05, idle_host=0.2, idle_other=0.05)
+    )
+    graphs = subject("B", parts_of(compute=0.1, graphs=0.5, idle_host=0.1, idle_other=0.1))
+    base, other = (graphs, eager) if other_first else (eager, graphs)
+    found = part_changes(base, other, change_of_step(base, other))
+    sign = -1 if other_first else 1
+    assert [(one.part, sign * one.change_ns) for one in found] == [
+        ("busy", -150_000_000),  # 0.1 + 0.5 against 0.6 + 0.1 + 0.05
+        ("idle_host", -100_000_000),
+        ("idle_other", 50_000_000),
+    ]
+    assert [one.movers for one in found] == [(), (), ()]
+    parts = [one.part for one in part_changes(graphs, graphs, 0)]
+    assert parts == ["compute", "graphs", "idle_host", "idle_other"]
+
+
+def test_a_part_without_time_is_told_all_the_same() -> None:
+    """Zero is no unknown: neither run waits, and B hides all copies."""
+    base = subject("A", parts_of(compute=1.0, exposed_wait=0.0, exposed_copy=0.5))
+    other = subject("B", parts_of(compute=1.0, exposed_wait=0.0, exposed_copy=0.0))
+    found = part_changes(base, other, -500_000_000)
+    assert [(c.part, c.before_s, c.after_s, c.change_ns, c.untold) for c in found] == [
+        *(("compute", 1.0, 1.0, 0, ()), ("exposed_wait", 0.0, 0.0, 0, ())),
+        ("exposed_copy", 0.5, 0.0, -500_000_000, ()),
+    ]
+    # without parts there is a difference and no attribution
+    base, other = subject("A", parts_of(compute=1.0)), subject("B", [row("time.step", 1.5)])
+    assert change_of_step(base, other) == 500_000_000
+    assert part_changes(base, other, 500_000_000) == ()
+    assert change_of_step(base, subject("C", [row("time.step", None)])) is None
+
+
+def test_rows_of_one_place_add_up() -> None:
+    """A category on two streams: 0.1 and 0.2 s of it."""
+    rows = parts_of(compute=0.5)
+    rows += [row("time.step_parts", s, stat="compute", category="gemm") for s in (0.1, 0.2)]
+    rows += [row("time.step_parts", 0.2, stat="exposed_wait", category="gemm")]
+    (compute,) = part_changes(subject("A", parts_of(compute=0.5)), subject("B", rows), 0)
+    assert [(m.name, m.before_s, round(m.after_s, 9)) for m in compute.movers] == [("gemm", 0.0, 0.3)]
+    # what moves most comes first whether it rises or falls
+    before = parts_of(compute=0.7, compute__gemm=0.4, compute__copy=0.2, compute__moe=0.1)
+    after = parts_of(compute=0.55, compute__gemm=0.1, compute__copy=0.15, compute__moe=0.3)
+    base, other = subject("A", before), subject("B", after)
+    (compute,) = part_changes(base, other, change_of_step(base, other) or 0)
+    moved = [(m.name, round(m.change_s, 9)) for m in compute.movers]
+    assert moved == [("gemm", -0.3), ("moe", 0.2), ("copy", -0.05)]
+
+
+STATED = {"suite": "MLPerf Training", "benchmark": "llm", "round": "v5.1", "division": "closed"}
+STATED |= {"phase": "training", "model_family": "llm", "batch_size": 16, "seq_len": 8}
+STATED |= {"hardware_model": "H100", "total_count": 8}
+
+
+def result(letter: str, seconds: float = 100, source: str = "mlperf", **changes: Any) -> ComparisonSubject:
+    """A published result with its time to train, a step of 1 s and 16 tokens/s and device."""
+    metadata = {key: value for key, value in {**STATED, **changes}.items() if value is not None}
+    rows = [
+        row("log.time_to_train", seconds, provenance="published"),
+        row("time.step", 1.0, provenance="published"),
+        row("throughput.tokens_per_device", 16.0, "1/s", provenance="published"),
+    ]
+    return subject(letter, rows, published={"source": source, "metadata": metadata})
+
+
+def test_closed_results_are_compared_by_the_time_to_train() -> None:
+    """Whatever the batch: the task is the same."""
+    found = judge_subject(result("A"), result("B", 50, batch_size=64))
+    assert (found.measure, found.ratio) == ("log.time_to_train", 0.5)
+    assert "B's time to train is 2.00× shorter than A's" in found.words
+    assert "By MLPerf's rules for the closed division their work as a whole is equal." in found.words
+    assert "MLPerf's score is the mean of several" in found.words
+    assert "because their work differs" not in found.words
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"benchmark": "bert"}, "results of one benchmark are compared: bert against llm"),
+        ({"round": "v5.0"}, "results of one round are compared: v5.0 against v5.1"),
+        ({"suite": "MLPerf Inference"}, "results of one suite are compared"),
+        ({"division": "open"}, "B is in the open division: its model, data and target may be other ones"),
+        ({"division": None}, "B is of an unknown division"),
+    ],
+)
+def test_others_are_not_comparable_and_say_why(changes: dict[str, Any], says: str) -> None:
+    found = judge_subject(result("A"), result("B", **changes))
+    assert found.outcome == "not comparable"
+    assert says in found.words
+
+
+def test_what_rules_apply_to() -> None:
+    offline, server = result("A", scenario="Offline"), result("B", scenario="Server")
+    assert "results of one scenario" in (rule_refusal(offline, server) or "")
+    assert rule_refusal(offline, result("B", scenario="Offline")) is None
+    # an unknown round is a warning and steps are compared
+    base, other = result("A", round=None), result("B", 50)
+    assert judge_subject(base, other).measure == "time.step"
+    warnings = comparison_warnings([base, other])
+    assert "equal work by MLPerf's rules is not certain: unknown the round of A" in warnings
+    # other publishers have no division
+    assert rule_refusal(result("A", source="x"), result("B", division="open")) is None
+    assert judge_subject(result("A", source="x"), result("B")).measure == "time.step"
+    # other accelerators are no scaling
+    base, other = result("A"), result("B", total_count=16)
+    assert scaling_of(base, other, UNKNOWN, ()) is not None
+    assert scaling_of(base, result("B", total_count=16, hardware_model="B200"), UNKNOWN, ()) is None
+
+
+def inference(letter: str, metric: str, value: float, **changes: Any) -> ComparisonSubject:
+    """A published result of Inference with one rate."""
+    metadata = {**STATED, "suite": "MLPerf Inference", "phase": "inference", "scenario": "Server", **changes}
+    for key in ("batch_size", "seq_len"):
+        del metadata[key]
+    rows = [row(metric, value, "1/s", provenance="published")]
+    return subject(letter, rows, published={"source": "mlperf", "metadata": metadata})
+
+
+@pytest.mark.parametrize("metric", ["serving.output_throughput", "serving.request_throughput"])
+def test_closed_results_of_inference_are_compared_by_tokens_or_requests(metric: str) -> None:
+    base, other = inference("A", metric, 10.0), inference("B", metric, 20.0)
+    found = judge_subject(base, other)
+    assert (found.measure, found.ratio, found.outcome) == (metric, 2.0, "faster")
+    assert "By MLPerf's rules for the closed division their work as a whole is equal." in found.words
+    assert not any("equal work" in warning for warning in comparison_warnings([base, other]))

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real XLA profiles beside xprof's figures: four TPU v6e of a job of eight, eight MI300X, a damaged file.
-
-xprof's, of version 2.24.2, are columns `total_self_time` of what
-`xprof.convert.raw_to_tool_data.xspace_to_tool_data([file], "hlo_stats", {})` returns, sums over all devices.
-"""
+"""XPlane profiles against figures of an independent calculation, with their graphs."""
 
 from __future__ import annotations
 
@@ -278,3 +274,38 @@ def test_xprof_installed_agrees(tpus, test_data, tmp_path):
     assert by_category.keys() == {"copy-done", "loop fusion", "all-reduce", "broadcast"}
     for xprof, ours in by_category.values():
         assert ours == pytest.approx(xprof, rel=1e-2)
+
+
+DATA = Path(__file__).resolve().parents[2] / "traces/tiny-jax-h100"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> cclbench.Run:
+    return cclbench.ingest(DATA, store=tmp_path_factory.mktemp("store"))
+
+
+def test_kernels_have_their_instructions_and_products_in_order_their_layout(run: cclbench.Run) -> None:
+    """All but XLA's own copies. cuBLAS names its kernels by the layout of both operands.
+
+    nn contracts the last dimension of the left one and the first of the right one, tn the last of both; nt is
+    for a transposed left operand.  165 kernels agree, though nothing but their order joins them.
+    """
+    rows = run.sql(
+        "SELECT sum(dur_ns) FILTER (framework_op IS NOT NULL) / sum(dur_ns) AS linked FROM events"
+        " WHERE kind = 'kernel' AND side = 'device'"
+    ).to_pylist()
+    assert rows[0]["linked"] > 0.978
+    rows = run.sql(
+        """SELECT regexp_extract(name, '_f32_(nn|nt|tn)_', 1) AS layout, "values" ->> 2 AS left,
+        "values" ->> 3 AS right, "values" ->> 4 AS batch, phase, shapes, count(*) AS kernels FROM events
+        WHERE kind = 'kernel' AND name LIKE 'sm90_xmma_gemm%' GROUP BY ALL"""
+    ).to_pylist()
+    assert sum(row["kernels"] for row in rows) == 165
+    for row in rows:
+        contracted = (row["left"], row["right"])
+        if row["phase"] == "forward":
+            assert (row["layout"], contracted) == ("nn", ("[1]", "[0]"))
+        elif row["layout"] == "tn":
+            assert contracted == ("[1]", "[1]")
+        elif row["batch"] == "[]":
+            assert (row["layout"], contracted) == ("nt", ("[1]", "[0]"))

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The traces the benchmark makes are sound as text, in time and in their ids; no test asserts a speed."""
+"""Scripts: benchmarks, SLURM and coverage of operators."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
+import shutil
 import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from decimal import Decimal
 from itertools import pairwise
@@ -15,6 +18,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from helpers.trees import files
+
+import cclbench
 
 Event = dict[str, Any]
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -251,3 +257,95 @@ def measured(bench: Path, command: list[str], folder: Path) -> dict[str, Any]:
     words = [sys.executable, "-c", script, json.dumps(command), str(folder)]
     done = subprocess.run(words, cwd=bench, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
+
+
+SBATCH = """\
+#!/bin/sh
+# Runs the job at once, an array's tasks one after the other.
+first=1 last=1
+for word in "$@"; do
+  case $word in --array=*-*) range=${word#--array=} first=${range%-*} last=${range#*-} ;; esac
+  job=$word
+done
+for SLURM_ARRAY_TASK_ID in $(seq "$first" "$last"); do
+  export SLURM_ARRAY_TASK_ID
+  bash "$job" > "$PWD/job-$SLURM_ARRAY_TASK_ID.out" 2>&1 || exit 1
+done
+echo 1
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Variables with which `sbatch` runs jobs, and jobs find `cclbench`."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    asks = shutil.which("sinfo")
+    if asks is None or subprocess.run([asks], capture_output=True, check=False).returncode:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / "sbatch").write_text(SBATCH)
+        (folder / "sbatch").chmod(0o755)
+        path = f"{folder}:{path}"
+    return {**os.environ, "PATH": path}
+
+
+def test_an_array_and_its_merge(repository: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    source, store = repository / "traces" / "tiny-llama-ddp4-gloo-cpu", tmp_path / "store"
+    submit = repository / "scripts" / "slurm" / "submit.sh"
+
+    def submitted(*words: object) -> subprocess.CompletedProcess[str]:
+        told = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+        return subprocess.run([submit, *map(str, words)], check=False, **told)
+
+    wrong = submitted()
+    assert (wrong.returncode, "submit.sh SOURCE STORE SHARDS" in wrong.stderr) == (2, True)
+    done = submitted(source, store, 3)
+    assert done.returncode == 0, done.stderr
+    scripts = [line.rpartition("/")[2] for line in done.stdout.splitlines()[:2]]
+    assert scripts == ["ingest.sbatch", "merge.sbatch"]
+    alone = cclbench.ingest(source, store=tmp_path / "alone")
+    until = time.monotonic() + 300
+    while [path.name for path in store.iterdir()] != [alone.id] and time.monotonic() < until:
+        time.sleep(1)
+    assert files(store) == files(alone.store)
+
+
+@pytest.fixture
+def folder(repository: Path, tmp_path: Path) -> Path:
+    """The shipped traces, and a folder with none."""
+    folder = tmp_path / "traces"
+    shutil.copytree(repository / "traces", folder)
+    (folder / "nothing").mkdir()
+    (folder / "nothing" / "notes.txt").write_text("no trace\n")
+    return folder
+
+
+def test_each_trace_is_a_line_and_the_rest_is_counted(
+    repository: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(repository / "scripts")
+    monkeypatch.setattr("sys.argv", ["operator_coverage.py", str(folder)])
+    importlib.import_module("operator_coverage").main()
+    _, sources, families, lacking_rows, without = capsys.readouterr().out.split("\n\n", 4)
+    header, _, *lines = sources.splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert all(len(row) == header.count("|") - 1 for row in rows)
+    by_name = {row[0]: row[1:] for row in rows}
+    shipped = {path.name for path in (repository / "traces").iterdir()}
+    means = f"mean of {len(shipped)} sources", f"mean of {len(shipped) - 1} of them with recorded arguments"
+    assert set(by_name) == {*(f"traces/{name}" for name in shipped), *means}
+    whole, recorded = (float(by_name[name][2].removesuffix("%")) for name in means)
+    assert by_name["traces/llama-decode-graph-h100"][2] == "0.0%"
+    assert recorded * (len(shipped) - 1) == pytest.approx(whole * len(shipped), abs=1)
+    del by_name[means[1]]
+    assert "| `aten::cat` |" in lacking_rows
+    count, linked, modelled, above, lacking, _ = by_name["traces/tiny-llama-operators-ddp2-gloo-cpu"]
+    assert (int(count) > 20, linked, float(modelled.removesuffix("%")) > 95) == (True, "100.0%", True)
+    assert (above, lacking[:11]) == ("0", "`aten::cat`")
+    assert by_name["traces/tiny-jax-dp2-tp4-cpu"][1:3] == ["100.0%", "100.0%"]
+    shares = [float(values[n].removesuffix("%")) for values in by_name.values() for n in (1, 2)]
+    assert sum(shares[:-2:2]) / len(shipped) == pytest.approx(shares[-2], abs=0.1)
+    assert sum(shares[1:-2:2]) / len(shipped) == pytest.approx(shares[-1], abs=0.1)
+    parts = [line.split("|")[2] for line in families.splitlines()[2:]]
+    assert sum(float(part.strip(" %")) for part in parts) == pytest.approx(100, abs=1)
+    assert without.startswith("Files and folders without device time: 1\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers between nodes as flows: which there are, what they want, how long they take where they share."""
+"""Flows in networks: shares of links, fairness and circuits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from helpers.replay_rows import item, rank
 from helpers.replay_subjects import subject
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cclbench.card.model import Hardware
 from cclbench.ground.errors import InputError
@@ -20,6 +22,7 @@ from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.transfers import of_groups
+from cclbench.studies.networks.fairness import max_min
 from cclbench.studies.networks.sharing import Flows, flows_of, share_links
 from cclbench.studies.networks.transfers import between_nodes, group_ranks
 
@@ -275,3 +278,47 @@ def test_of_two_transfers_at_once_the_one_launched_first_by_any_rank_comes_first
     graph = build_graph(made)
     at = between_nodes(on(graph, {"0-1": (0, 1)}, per_node=1))
     assert [graph.names[code] for code in graph.nodes.name[at]] == ["t1", "t0", "t1", "t0"]
+
+
+BOTH = [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
+INF = np.inf
+
+
+@pytest.mark.parametrize(
+    ("use", "capacity", "demand", "rates"),
+    [
+        # links of 10 and 4: A uses both, B the first, C the second; C and A share 4, B has the rest of 10
+        (BOTH, [10.0, 4.0], [INF] * 3, [2.0, 8.0, 2.0]),
+        # C wants 1 alone: A has 3, B 7
+        (BOTH, [10.0, 4.0], [INF, INF, 1.0], [3.0, 7.0, 1.0]),
+        # who loads a link twice fills it at half the rate: x + 2 x = 9
+        ([[1.0], [2.0]], [9.0], [INF] * 2, [3.0, 3.0]),
+        # without links in the way demands are met
+        ([[0.0], [0.0]], [1.0], [5.0, 0.0], [5.0, 0.0]),
+    ],
+)
+def test_rates_by_hand(use: Any, capacity: Any, demand: Any, rates: list[float]) -> None:
+    assert max_min(np.array(use), np.array(capacity), np.array(demand)).tolist() == rates
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    flows, links = draw(st.integers(1, 7)), draw(st.integers(1, 5))
+    use = [[draw(st.sampled_from((0, 0, 1, 1, 2, 8))) for _ in range(links)] for _ in range(flows)]
+    capacity = [draw(st.floats(0.1, 100)) for _ in range(links)]
+    demand = [draw(st.floats(0.01, 200)) for _ in range(flows)]
+    return np.array(use, float), np.array(capacity), np.array(demand)
+
+
+@given(networks())
+def test_rates_are_max_min_fair(network: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    """Feasible, and each flow is at its demand or crosses a full link on which no flow is faster."""
+    use, capacity, demand = network
+    rate = max_min(use, capacity, demand)
+    load = rate @ use
+    assert (load <= capacity * (1 + 1e-9)).all()
+    assert (rate <= demand * (1 + 1e-9)).all()
+    full = load >= capacity * (1 - 1e-9)
+    for flow, own in enumerate(rate):
+        fastest = [rate[use[:, link] > 0].max() for link in np.flatnonzero(full & (use[flow] > 0))]
+        assert own >= demand[flow] * (1 - 1e-9) or any(own >= other * (1 - 1e-9) for other in fastest)
