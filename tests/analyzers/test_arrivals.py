@@ -147,9 +147,7 @@ def test_what_a_rank_does_since_its_groups_previous_collective() -> None:
     ("rows", "spent"),
     [([], [0, 0, 0, 57]), ([compute(20, 30)], [10, 0, 0, 47]), ([compute(80, 90)], [0, 0, 0, 57])],
 )
-def test_before_its_first_collective_a_rank_idles_from_the_common_clocks_zero(
-    rows: list[dict[str, Any]], spent: list[int]
-) -> None:
+def test_before_its_first_collective_a_rank_idles(rows: list[dict[str, Any]], spent: list[int]) -> None:
     call = collective("all_reduce", 50, 60, arrival_ns=57, wait_ns=0, instance=0, **PAIR)
     found, _ = a_rank(rows, [window(0, 100)], [call]).arrivals
     assert found.before.tolist() == [NOTHING_BEFORE]

@@ -113,7 +113,7 @@ def test_a_steps_launches_lie_within_one_annotation(first: int, last: int, held:
 
 
 @pytest.mark.parametrize(("begin", "launches"), [(100, [50, 60]), (-10, [])])
-def test_a_step_launched_before_the_first_annotation_or_nobody_knows_when_is_of_no_phase(
+def test_a_step_of_unknown_launch_or_before_all_annotations_has_no_phase(
     begin: int, launches: list[int]
 ) -> None:
     rows = [named(begin, begin + 240, DECODE), *(launch(at, n) for n, at in enumerate(launches))]

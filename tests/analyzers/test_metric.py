@@ -74,9 +74,7 @@ def test_coverage_counts_rows_and_their_time_and_a_number_is_partial_by_it() -> 
         (Coverage(1, 2, 3, 4), Coverage(1, 1, None, 5), Coverage(2, 3)),
     ],
 )
-def test_coverages_add_up_and_have_time_where_both_have(
-    one: Coverage, other: Coverage, both: Coverage
-) -> None:
+def test_coverages_add_up_with_time_where_both_have(one: Coverage, other: Coverage, both: Coverage) -> None:
     assert one + other == other + one == both
 
 
@@ -91,7 +89,7 @@ def test_coverages_add_up_and_have_time_where_both_have(
         (Coverage(0, 0, 0, 0), True, 1, None),
     ],
 )
-def test_a_coverage_is_a_share_of_rows_and_of_time(
+def test_shares_of_a_coverage(
     coverage: Coverage, whole: bool, by_count: float, by_time: float | None
 ) -> None:
     assert (coverage.is_complete, coverage.by_count, coverage.by_time) == (whole, by_count, by_time)

@@ -91,9 +91,7 @@ GPT_2 = a_model("GPT-2", 85_056_000 + TABLES, TABLES, 50_257, 768, 12, 12, **TIE
     ],
     ids=lambda value: value["name"] if isinstance(value, dict) else None,
 )
-def test_training_by_hand(
-    model: dict[str, Any], tokens: int, products: int, pairs: int, published: int
-) -> None:
+def test_training(model: dict[str, Any], tokens: int, products: int, pairs: int, published: int) -> None:
     assert model["parameters"] == published
     found = flops(model, tokens)
     assert found[None] == tokens * (products + pairs)
@@ -112,9 +110,7 @@ def test_training_by_hand(
     ],
     ids=lambda value: value.get("name") if isinstance(value, dict) else None,
 )
-def test_parameters_that_multiply_are_the_matrices_and_the_norms(
-    model: dict[str, Any], matrices: Matrices
-) -> None:
+def test_parameters_that_multiply_are_matrices_and_norms(model: dict[str, Any], matrices: Matrices) -> None:
     """A token alone: what is no matrix is norms, under 0.02 % of the parameters, and attention to itself."""
     counted = flops(model | {"layers": 1, "heads": 1}, 1)[None] / 3
     assert counted == pytest.approx(per_token(matrices), rel=2e-4)

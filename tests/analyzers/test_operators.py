@@ -154,7 +154,7 @@ def test_why_there_is_no_figure(metric: str, rows: list[Any], options: dict[str,
         ),
     ],
 )
-def test_ranks_count_by_the_time_of_their_operators(
+def test_ranks_count_by_operators_time(
     metric: str, rows: list[Any], lengths: tuple[int, int], expected: float
 ) -> None:
     views = [

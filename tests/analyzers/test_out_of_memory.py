@@ -118,9 +118,7 @@ def test_memory_that_another_stream_still_uses_is_not_free() -> None:
         (("segment_unmap", 18 * MIB, 4 * MIB), [4 * MIB, 10 * MIB]),
     ],
 )
-def test_expandable_segments_shrink_and_grow_at_their_end(
-    after: tuple[str, int, int], free: list[int]
-) -> None:
+def test_expandable_segments_change_at_their_end(after: tuple[str, int, int], free: list[int]) -> None:
     assert failure([oom(9 * MIB), event(*after, stream=0)], SCATTERED).free.sizes.tolist() == free
 
 

@@ -31,7 +31,7 @@ def pieces(found: Intervals) -> list[tuple[int, int]]:
         ((0, 3), (0, 1, 2)), ((3, 9), (3,)),
     ],
 )  # fmt: skip
-def test_steps_are_from_the_first_to_before_the_last(
+def test_steps_exclude_the_last(
     chosen: tuple[int | None, int | None] | None, expected: tuple[int, ...]
 ) -> None:
     windows = a_rank([], STEPS, steps=chosen).windows

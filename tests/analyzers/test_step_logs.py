@@ -116,7 +116,7 @@ def test_figures_of_a_log(metric: str, rows: Any, more: dict[str, Any], expected
         ({"run_start_ms": 2, "run_stop_ms": 1}, None, "run_stop is before run_start"),
     ],
 )
-def test_the_time_to_train_is_from_run_start_to_run_stop(
+def test_the_time_to_train_is_of_the_run(
     settings: dict[str, int], value: float | None, reason: str | None
 ) -> None:
     found = values("time_to_train", lines([1, 1, 1]), settings={"job.log": settings})

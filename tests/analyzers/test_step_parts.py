@@ -311,9 +311,7 @@ def test_a_run_is_replayed_only_where_that_is_asked_for(traces: Path, tmp_path: 
     assert rows(traces, tmp_path) == [row]
 
 
-def test_a_report_replays_unless_the_run_is_large(
-    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_replays_a_small_run(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def shown(store: Path) -> list[object]:
         found = builtins(full_results(cclbench.run(traces, store=store), Selection()))
         return [row for row in found if row["metric"] == NAME]

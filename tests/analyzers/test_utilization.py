@@ -67,9 +67,7 @@ INSIDE = {"src_rank": 1, "dst_rank": 2}
         *((send(8_500, **{end: 1}), 0.2, WAITING) for end in INSIDE),
     ],
 )
-def test_it_is_of_what_the_links_between_its_ranks_attain(
-    call: dict[str, Any], expected: float, why: str | None
-) -> None:
+def test_it_is_of_what_its_ranks_links_attain(call: dict[str, Any], expected: float, why: str | None) -> None:
     rank = a_talk(call, rank=1)
     assert main(rank, METRIC) == pytest.approx(expected)
     row = rows_of(METRIC, rank)[0]

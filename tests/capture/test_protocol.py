@@ -41,7 +41,7 @@ def test_nothing_is_imported_that_may_not_be_there() -> None:
 
 
 @pytest.mark.parametrize(("module", "package"), [(cclbench.torch, "torch"), (cclbench.jax, "jax")])
-def test_without_it_the_error_says_what_to_install(
+def test_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, module: object, package: str
 ) -> None:
     monkeypatch.setattr(module, "find_spec", lambda _: None)
@@ -72,9 +72,7 @@ def test_the_gpus_own_clock_times_the_steps(run_program: Ran, tmp_path: Path) ->
         ("", []),
     ],
 )
-def test_a_snapshot_is_recorded_from_the_warm_up_on_with_cuda(
-    run_program: Ran, cuda: str, said: list[str]
-) -> None:
+def test_a_snapshot_is_recorded_from_warm_up_on(run_program: Ran, cuda: str, said: list[str]) -> None:
     variables = {"STAND_IN_CUDA": cuda} if cuda else {}
     printed = run_program(LOOP.format(steps=8, options=", memory_snapshot=True"), **variables)
     assert [line for line in printed.splitlines() if line.startswith(("memory", "snapshot"))] == said
@@ -90,9 +88,7 @@ def test_each_rank_writes_its_own_and_the_first_begins_the_card(run_program: Ran
     assert load_card(tmp_path / "job" / "job.yaml").hardware.per_node == 2
 
 
-def test_traces_of_another_job_and_watches_of_too_few_steps_are_refused(
-    run_program: Ran, tmp_path: Path
-) -> None:
+def test_traces_of_another_job_and_too_few_steps_are_refused(run_program: Ran, tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "rank2_trace.json.gz").write_bytes(b"")
     program = """
@@ -109,9 +105,7 @@ for start in (lambda: profile("job").__enter__(), lambda: watch("job", every=2))
     assert watched == "UsageError every is 2; it is 3 or more"
 
 
-def test_a_job_that_ends_too_early_is_told_and_within_the_trace_has_what_there_is(
-    run_program: Ran, tmp_path: Path
-) -> None:
+def test_a_job_that_ends_early_is_told_and_keeps_what_there_is(run_program: Ran, tmp_path: Path) -> None:
     printed = run_program(LOOP.format(steps=4, options=""))
     assert "no trace in job: the job took 4 steps, and the trace begins after 5" in printed
     assert "overhead None\n" in printed
@@ -161,9 +155,7 @@ def test_jax_is_waited_for_where_the_timed_steps_begin_and_end(run_program: Ran,
     assert "each" not in told["profiled"]
 
 
-def test_a_jax_job_that_ends_too_early_is_told_and_within_the_trace_has_what_there_is(
-    run_program: Ran, tmp_path: Path
-) -> None:
+def test_a_jax_job_that_ends_early_is_told_and_keeps_what_there_is(run_program: Ran, tmp_path: Path) -> None:
     printed = run_program(JAX.format(steps=2))
     assert "no trace in job: the job took 2 steps, and the trace begins after 3" in printed
     assert "overhead NoneType" in printed
@@ -194,7 +186,7 @@ def test_a_watch_captures_the_last_of_every_few_steps(run_program: Ran, tmp_path
     assert (tmp_path / "job" / "job.yaml").is_file()
 
 
-def test_a_verdict_says_how_many_ranks_are_missing(
+def test_a_verdict_counts_missing_ranks(
     monkeypatch: pytest.MonkeyPatch, repository: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(verdicts, "_PATIENCE_S", 0.0)

@@ -107,9 +107,7 @@ Change = Callable[[str, str], Path]
         ("parallelism:\n", "parallelism: []\nx:\n", "24: parallelism: is [] but must be a mapping"),
     ],
 )
-def test_a_departure_is_named_with_line_path_and_remedy(
-    changed: Change, old: str, new: str, expected: str
-) -> None:
+def test_a_departure_has_line_path_and_remedy(changed: Change, old: str, new: str, expected: str) -> None:
     card = changed(old, new)
     errors = [str(problem) for problem in validate_card(card) if problem.severity == "error"]
     assert any(expected in error for error in errors), errors

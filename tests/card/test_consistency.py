@@ -77,9 +77,7 @@ def test_degrees_that_a_framework_can_run(framework: str, count: int, degrees: d
         ("my own", 6, {"dp_shard": 6, "ep": 4}, "ep divides hardware.count = 6"),
     ],
 )
-def test_degrees_that_no_run_can_have(
-    framework: str, count: int, degrees: dict[str, int], expected: str
-) -> None:
+def test_degrees_of_no_run(framework: str, count: int, degrees: dict[str, int], expected: str) -> None:
     assert expected in "\n".join(parallel(framework, count, **degrees))
 
 

@@ -98,7 +98,7 @@ workload:
         ("head_dim: 8", "query_key_dim: 12", {"tied_embeddings", "head_dim"}),
     ],
 )
-def test_a_card_of_before_loads_and_says_what_is_missing_for_the_head(
+def test_an_older_card_loads_and_says_what_is_missing(
     tmp_path: Path, old: str, new: str, missing: set[str]
 ) -> None:
     card = tmp_path / "old.yaml"
@@ -134,9 +134,7 @@ def test_what_libyaml_would_take_is_refused_as_without_it(text: str, monkeypatch
     assert messages[0] == messages[1]
 
 
-def test_libyaml_reads_what_the_parser_in_python_reads(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_libyaml_reads_what_pythons_parser_reads(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [path.read_text() for path in sorted((repository / "workload_cards").glob("*.yaml"))]
     with_libyaml = [parse(text, "card.yaml", "workload card") for text in texts]
     monkeypatch.setattr(yaml, "__with_libyaml__", False)

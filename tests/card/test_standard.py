@@ -143,16 +143,14 @@ def found(card: Path, severity: str = "error") -> list[tuple[str, str]]:
         (OUT, "fabric: infiniband-nrd, ", "scale_out.fabric", "did you mean infiniband-"),
     ],
 )
-def test_an_unknown_name_is_an_error_with_the_nearest(
-    changed: Change, old: str, new: str, path: str, hint: str
-) -> None:
+def test_an_unknown_name_gets_the_nearest(changed: Change, old: str, new: str, path: str, hint: str) -> None:
     ((where, message),) = found(changed(old, new))
     assert where == f"hardware.{path}"
     assert hint in message
     assert catalog.VARIABLE in message
 
 
-def test_a_fabric_that_the_catalog_lacks_is_no_error_where_its_rate_is_stated_or_of_hosts(
+def test_an_unlisted_fabric_is_no_error_where_its_rate_is_stated_or_of_hosts(
     changed: Change,
 ) -> None:
     card = changed("{fabric: nvlink4,", "{fabric: my-links,")
@@ -163,7 +161,7 @@ def test_a_fabric_that_the_catalog_lacks_is_no_error_where_its_rate_is_stated_or
     assert found(card) == []
 
 
-def test_a_hardware_file_describes_what_the_catalog_lacks(
+def test_a_file_of_hardware_is_enough(
     changed: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = changed("nvidia-h100-sxm", "amd-mi300")
@@ -198,9 +196,7 @@ def test_accelerators_have_all_words_of_a_name(name: str, ids: list[str]) -> Non
         ("string", "scale_out", None, []),
     ],
 )
-def test_fabrics_are_of_those_words_or_that_topology(
-    name: str, tier: str, accelerator: str | None, ids: list[str]
-) -> None:
+def test_fabrics_by_words_or_topology(name: str, tier: str, accelerator: str | None, ids: list[str]) -> None:
     assert fabrics_like(name, tier, accelerator) == ids  # type: ignore[arg-type]
 
 

@@ -174,9 +174,7 @@ def test_an_executor_inside_the_workload_is_found(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_doubt_is_told_and_the_value_left_out(
-    tmp_path: Path, old: str, new: str, path: str, reason: str
-) -> None:
+def test_a_doubtful_value_is_left_out(tmp_path: Path, old: str, new: str, path: str, reason: str) -> None:
     assert V1.count(old) == 1
     _, result = upgraded(tmp_path, V1.replace(old, new))
     assert reason in warned(result)[path]
@@ -228,9 +226,7 @@ NONE = "is no version 1 card"
     ],
     ids=range(7),
 )
-def test_what_is_no_version_1_card_is_refused(
-    tmp_path: Path, text: str, error: type[Exception], said: str
-) -> None:
+def test_no_version_1_card_is_refused(tmp_path: Path, text: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         upgraded(tmp_path, text)
 

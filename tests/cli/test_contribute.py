@@ -75,7 +75,7 @@ def test_json_has_everything_and_no_secret(call: Call, arguments: list[str], tmp
     assert not any(secret.decode() in json.dumps(document["redactions"]) for secret in SECRETS)
 
 
-def test_the_terminal_is_asked_until_it_fits(
+def test_people_are_asked_until_it_fits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed = iter(["", "many", "16", ""])
@@ -101,7 +101,7 @@ def test_the_terminal_is_asked_until_it_fits(
         (("--reveal", "NOWHERE"), 2, "NOWHERE: there is no field or variable of that name"),
     ],
 )
-def test_a_wrong_call_is_told(
+def test_wrong_calls(
     call: Call, arguments: list[str], change: tuple[str, ...], code: int, words: str
 ) -> None:
     answer = call(*arguments, *change)

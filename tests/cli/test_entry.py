@@ -142,7 +142,7 @@ def test_a_signal_that_was_lost_ends_the_command(
 
 
 @pytest.mark.parametrize("arguments", [("--debug", "run", "x"), ("run", "x", "--debug")])
-def test_debug_shows_the_traceback(
+def test_debug_has_the_traceback(
     call: Call, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     """Of that call, and not of the next."""
@@ -314,9 +314,7 @@ def test_the_command(call: Call, test_data: Path) -> None:
     assert (answer.code, "holds no traces to check" in answer.err) == (3, True)
 
 
-def test_a_check_that_does_not_hold_fails(
-    call: Call, test_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_that_fails(call: Call, test_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TimesScaled, "expected_row", lambda _, row: (row_key(row), 3.0))
     answer = call("selfcheck", test_data / "kineto" / "cpu_only")
     assert answer.code == 1

@@ -163,9 +163,7 @@ def told(call: Call) -> Callable[..., dict[tuple[Any, ...], dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_file_is_one_readers_alone_and_a_run_without_secrets(
-    call: Call, tmp_path: Path, name: str
-) -> None:
+def test_each_file_is_one_readers_and_a_run_without_secrets(call: Call, tmp_path: Path, name: str) -> None:
     reader, text = FILES[name][0], content(name)
     assert recognise_format(Path(name), text).name == reader
     sure = [each for each in READERS if READERS.get(each).sniff(text) > 0]

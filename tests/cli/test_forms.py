@@ -81,7 +81,7 @@ def test_json_of_run(call: Call, trace: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "metrics"])
-def test_the_parts_of_single_ranks_are_printed_on_request(
+def test_parts_of_single_ranks_are_printed_on_request(
     call: Call, told: Told, trace: Path, command: str
 ) -> None:
     everything, document = told(command, trace, "--per-rank"), told(command, trace)
@@ -99,9 +99,7 @@ def test_the_parts_of_single_ranks_are_printed_on_request(
     assert told("sql", document["run"]["id"], query)["rows"] == [{"n": len(of_ranks)}]
 
 
-def test_json_of_a_hand_made_run(
-    call: Call, told: Told, monkeypatch: pytest.MonkeyPatch, fake_run: Any
-) -> None:
+def test_json_of_a_made_run(call: Call, told: Told, monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> None:
     """It follows the schema; a number that is none is an internal error."""
     monkeypatch.setattr(api, "run", lambda *_, **__: fake_run)
     document = told("run", "traces/tiny")
@@ -172,9 +170,7 @@ def test_colour_follows_the_environment(
     assert ("\x1b[3" in call("run", trace).out) is coloured
 
 
-def test_metrics_of_a_stored_run_and_of_some_of_its_steps(
-    call: Call, told: Told, stored: str, trace: Path
-) -> None:
+def test_metrics_of_a_stored_run_and_of_some_steps(call: Call, told: Told, stored: str, trace: Path) -> None:
     document = told("metrics", stored, "--metric", "time.*")
     assert list(schema("result").iter_errors(document)) == []
     assert {row["metric"].split(".")[0] for row in document["results"]} == {"time"}
@@ -277,9 +273,7 @@ def test_remove_takes_whole_runs_and_asks_first(call: Call, stored: str, trace: 
     assert call("list", "runs").out == "no runs yet: create one with `cclbench run SOURCE`\n"
 
 
-def test_a_run_of_another_version_is_listed_as_that(
-    call: Call, told: Told, stored: str, tmp_path: Path
-) -> None:
+def test_a_run_of_another_version_is_listed_so(call: Call, told: Told, stored: str, tmp_path: Path) -> None:
     path = tmp_path / "store" / stored / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tables": "0" * 12}))
     (row,) = told("list", "runs")["rows"]
@@ -369,9 +363,7 @@ def test_sql(call: Call, told: Told, stored: str) -> None:
         ("['290000-01-01'::TIMESTAMP]", "['290000-01-01 00:00:00']"),
     ],
 )
-def test_sql_says_what_json_and_python_have_no_word_for(
-    told: Told, stored: str, expression: str, value: Any
-) -> None:
+def test_sql_says_what_json_has_no_word_for(told: Told, stored: str, expression: str, value: Any) -> None:
     assert told("sql", stored, f"SELECT {expression} AS a")["rows"] == [{"a": value}]
 
 
@@ -467,9 +459,7 @@ def test_options_reach_the_api(call: Call, recorded: dict[str, Any], tmp_path: P
 
 
 @pytest.mark.parametrize("command", ["run", "metrics"])
-def test_models_can_be_switched_off(
-    call: Call, monkeypatch: pytest.MonkeyPatch, fake_run: Any, command: str
-) -> None:
+def test_models_can_be_off(call: Call, monkeypatch: pytest.MonkeyPatch, fake_run: Any, command: str) -> None:
     seen: list[bool] = []
 
     def compute(_: str, *, model: bool, **__: Any) -> Any:

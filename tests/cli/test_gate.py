@@ -286,15 +286,13 @@ STEPS = "{}: no step lies in 20:22; the steps are 3, 4, 5, 6, 7, 8, 9, 10, 11, 1
     ("option", "says"),
     [(("--allow-truncated",), READ), (("--step-annotation", "it"), READ), (("--steps", "20:22"), STEPS)],
 )
-def test_a_run_in_the_store_is_not_read_in_another_way(
+def test_a_stored_run_is_not_read_another_way(
     call: Call, stored: str, option: tuple[str, ...], says: str
 ) -> None:
     assert call("run", stored, *option) == (2, "", f"error: {says.format(stored)}\n")
 
 
-def test_a_card_made_from_a_folder_keeps_its_execution_traces(
-    call: Call, test_data: Path, tmp_path: Path
-) -> None:
+def test_a_card_of_a_folder_keeps_execution_traces(call: Call, test_data: Path, tmp_path: Path) -> None:
     """DLRM's kernels say neither bytes nor group: without the execution traces nothing says who took part."""
     shutil.copytree(test_data / "kineto" / "dlrm_8xv100", tmp_path / "traces" / "dlrm")
     (tmp_path / "workload_cards").mkdir()

@@ -322,7 +322,7 @@ def test_a_validation_is_a_check_when_asked(hardware: Call, modelled: Rows, tmp_
     assert "20.0%, above the 15 % allowed" in failed.err
 
 
-def test_a_suspect_run_is_named_and_left_out_of_the_total(
+def test_a_suspect_run_is_not_in_the_total(
     hardware: Call, modelled: Rows, rows_of: Rows, tmp_path: Path
 ) -> None:
     """Six times slower at all sizes: not the model's error."""

@@ -146,9 +146,7 @@ def test_modelled_peaks(call: Call, repository: Path, taken: Path) -> None:
     assert "the recording names no modules" in call("memory", taken, "--set", "checkpoint=Block").err
 
 
-def test_compiled_programs_are_apart_from_measured_memory(
-    call: Call, told: Told, repository: Path, tmp_path: Path
-) -> None:
+def test_compiled_programs_are_told_apart(call: Call, told: Told, repository: Path, tmp_path: Path) -> None:
     """A profile without programs says so."""
     source = repository / "traces/tiny-jax-h100"
     lines = [" ".join(line.split()) for line in call("memory", source).out.splitlines()]

@@ -140,7 +140,7 @@ def test_the_table_fits_and_says_what_has_no_cost(call: Call, trace: Path) -> No
 
 @pytest.mark.parametrize("by", ["op", "shape", "module", "kernel", "op,shape,phase"])
 @pytest.mark.parametrize("width", [80, 140])
-def test_the_most_useful_columns_fit(
+def test_useful_columns_fit(
     call: Call, trace: Path, by: str, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

@@ -91,9 +91,7 @@ def test_what_is_found_and_metrics_by_topic(manifest: dict[str, Any], rows: list
         assert max(map(len, text.splitlines())) <= 80
 
 
-def test_findings_of_a_cpu_a_card_and_a_cut_file(
-    manifest: dict[str, Any], entry: Any, rows: list[Row]
-) -> None:
+def test_findings_of_a_cpu_card_and_cut_file(manifest: dict[str, Any], entry: Any, rows: list[Row]) -> None:
     cut = {
         "file": "traces/tiny/rank0.json",
         "byte": 1234567,
@@ -118,9 +116,7 @@ def test_findings_of_a_cpu_a_card_and_a_cut_file(
     assert not [line for line in lines if line.startswith("kernels")]
 
 
-def test_one_rank_alone_cannot_tell_waiting_from_transfer(
-    manifest: dict[str, Any], entry: Any, rows: list[Row]
-) -> None:
+def test_one_rank_cannot_tell_waiting_apart(manifest: dict[str, Any], entry: Any, rows: list[Row]) -> None:
     """Where there is nothing to match, nothing is said of it."""
     clocks = manifest["clocks"]["ranks"][:1]
     manifest["ranks"] = [entry(0)]
@@ -197,9 +193,7 @@ def test_the_largest_parts_come_first_and_finer_ones_only_when_asked(
     assert "rank 0   rank0.json.gz (2.50 MB, kineto): 1,000 kernel, 12 copy, 20,000 op;" in verbose
 
 
-def test_names_are_shortened_in_the_middle_and_are_no_markup(
-    manifest: dict[str, Any], row: Callable[..., Row]
-) -> None:
+def test_names_are_cut_in_the_middle_and_no_markup(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
     """Nor do they steer the terminal."""
     kernel = "cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_tn_align8"
     manifest["notes"] = ["from \x1b[31mred\x07"]
@@ -217,9 +211,7 @@ def test_names_are_shortened_in_the_middle_and_are_no_markup(
     assert "from \\x1b[31mred" in text
 
 
-def test_summary_names_what_entered_the_figures(
-    manifest: dict[str, Any], entry: Any, rows: list[Row]
-) -> None:
+def test_a_summary_names_what_is_in_figures(manifest: dict[str, Any], entry: Any, rows: list[Row]) -> None:
     """What ranks say alike but for its numbers is one note."""
     scope = Results.from_rows(figures(rows)).scope
     found = summarise_run(record(manifest), scope, "steps")
@@ -251,7 +243,7 @@ CULPRIT = Culprit(**ITEM, share=0.5, steps=1, of_steps=1)  # type: ignore[arg-ty
 GAIN: Any = {"gain_s": (0.02, 0.03), "gain_share": 0.3, "culprit": CULPRIT, **ABOUT}
 
 
-def test_the_first_line_says_how_long_a_step_takes_and_what_holds_it(
+def test_the_first_line_says_a_steps_length_and_what_holds_it(
     manifest: dict[str, Any], rows: list[Row]
 ) -> None:
     gain = Finding(name="host_bound", **GAIN)
@@ -266,7 +258,7 @@ def test_the_first_line_says_how_long_a_step_takes_and_what_holds_it(
     assert "\ncapture                          100 ms" in screen
 
 
-def test_a_run_without_communication_shows_its_longest_kernels(
+def test_without_communication_the_longest_kernels_show(
     manifest: dict[str, Any], row: Callable[..., Row]
 ) -> None:
     shares = {"void at::native::reduce<float>(int)": 0.5, "gemm": 0.4, "softmax": 0.3}
@@ -283,7 +275,7 @@ def test_a_run_without_communication_shows_its_longest_kernels(
     assert "overlap.ratio                       0 %" in screen
 
 
-def test_notes_are_whole_and_those_on_missing_figures_come_first(
+def test_notes_are_whole_those_on_missing_figures_first(
     manifest: dict[str, Any], entry: Any, rows: list[Row]
 ) -> None:
     long = "kernels have their own colours in this trace, which is of no importance to any figure at all"
@@ -320,9 +312,7 @@ def test_a_run_as_a_page_says_that_its_only_step_is_open(
     assert "last step incomplete: its end is not in the trace" in text
 
 
-def test_a_report_adds_its_replay_to_the_store_and_nothing_else(
-    call: Call, trace: Path, tmp_path: Path
-) -> None:
+def test_a_report_adds_its_replay_to_the_store_alone(call: Call, trace: Path, tmp_path: Path) -> None:
     assert call("run", trace, "-q").code == 0
     (run,) = (path for path in (tmp_path / "store").iterdir() if path.is_dir())
     before = files(run)
@@ -407,9 +397,7 @@ def plain(text: str) -> list[str]:
     return [re.sub(r"dlrm-[0-9a-f]{8}", "dlrm-ID", line).rstrip() for line in text.splitlines()]
 
 
-def test_every_figure_of_the_page_comes_from_a_command_on_it(
-    repository: Path, test_data: Path, tmp_path: Path
-) -> None:
+def test_every_figure_of_the_page_is_a_commands(repository: Path, test_data: Path, tmp_path: Path) -> None:
     shutil.copytree(test_data / "kineto" / "dlrm_8xv100", tmp_path / "traces" / "dlrm")
     (tmp_path / "docs" / "images").mkdir(parents=True)
     found = list(blocks((repository / "docs" / PAGE).read_text()))

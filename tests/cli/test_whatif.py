@@ -110,9 +110,7 @@ def test_the_api_gives_what_the_command_prints(traces: Path, tmp_path: Path) -> 
     assert found.measured_ns
 
 
-def test_the_page_shows_what_its_command_prints(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, call: Call
-) -> None:
+def test_the_page_shows_its_output(repository: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
     page = (repository / "docs" / "hardware-model.md").read_text()
     block = r"```console\n\$ COLUMNS=(\d+) cclbench whatif ([^\n]*)\n(.*?)```"
     ((columns, line, shown),) = re.findall(block, page, re.DOTALL)

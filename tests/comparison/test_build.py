@@ -239,9 +239,7 @@ def test_a_run_against_a_published_one(test_data: Path, repository: Path, store:
     assert [figure.provenance for figure in step.figures.values()] == ["measured", "published"]
 
 
-def test_equal_steps_on_twice_the_devices_scale_by_half(
-    repository: Path, store: Path, tmp_path: Path
-) -> None:
+def test_equal_steps_on_twice_the_devices_are_half(repository: Path, store: Path, tmp_path: Path) -> None:
     """A card says of the traces of four ranks that they are of eight: each then does half as much."""
     name = "tiny-llama-ddp4-gloo-cpu"
     four = repository / "workload_cards" / f"{name}.yaml"

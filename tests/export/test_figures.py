@@ -132,9 +132,7 @@ def test_opentelemetry_reads_the_request(run: cclbench.Run, export: Export) -> N
     assert metrics["cclbench.comm.nic_bytes"].gauge.data_points[0].flags == 1
 
 
-def test_mlflow_reads_the_file_store(
-    run: cclbench.Run, export: Export, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_reads_the_files(run: cclbench.Run, export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     store = export("mlflow")

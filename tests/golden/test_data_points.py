@@ -90,7 +90,7 @@ def files(run: Run, repository: Path) -> dict[int, Path]:
     return found
 
 
-def test_times_are_those_of_a_sweep_over_the_rows(
+def test_times_are_a_sweeps_over_rows(
     data_point: tuple[str, Run], repository: Path, complete_rows: Rows
 ) -> None:
     name, run = data_point
@@ -177,9 +177,7 @@ def test_the_profilers_overhead_is_that_of_the_files(repository: Path, measure: 
 ELEMENT = {"Float": 4, "Int": 4, "Long": 8, "Byte": 1, "BFloat16": 2, "Half": 2, "Double": 8}
 
 
-def test_dlrm_exchanges_five_times_and_reduces_three_times_on_each_rank(
-    kineto: Path, measure: Measure
-) -> None:
+def test_dlrm_exchanges_five_and_reduces_three_times_on_each_rank(kineto: Path, measure: Measure) -> None:
     calls = measure(kineto / "dlrm_8xv100").collectives().to_pandas()
     for rank in range(8):
         own = calls[calls["rank"] == rank]
@@ -187,9 +185,7 @@ def test_dlrm_exchanges_five_times_and_reduces_three_times_on_each_rank(
         assert set(own["step"]) == {10}
 
 
-def test_nccl_metadata_gives_every_collective_its_bytes_and_group(
-    kineto: Path, measure: Measure, complete_rows: Rows
-) -> None:
+def test_nccl_metadata_gives_bytes_and_groups(kineto: Path, measure: Measure, complete_rows: Rows) -> None:
     calls = measure(kineto / "nccl_meta_a100").collectives().sort_by("start_ns")
     (file,) = (kineto / "nccl_meta_a100").iterdir()
     kernels = [row for row in complete_rows(file) if row["cat"] == "kernel" and "nccl" in row["name"]]
@@ -261,7 +257,7 @@ CAPTURES = ("h100_qwen", "cpu_only", "gpu_only_mi210", "distributed_info_missing
 
 @pytest.mark.parametrize("window", ["steps", "annotations", "trace"])
 @pytest.mark.parametrize("capture", [*CAPTURES, "cuda_sync_a100", "sglang_decode_mi300x", "dlrm_8xv100"])
-def test_a_row_has_a_finite_value_or_a_reason(
+def test_rows_have_a_finite_value_or_reason(
     kineto: Path, measure: Measure, capture: str, window: str
 ) -> None:
     run = measure(kineto / capture, window)

@@ -296,9 +296,7 @@ def test_the_shift_is_recovered_within_the_residual(raw: cclbench.Run, distorted
 
 
 @pytest.mark.parametrize("metric", [*MATCHED, *OF_ONE_RANK])
-def test_metrics_are_the_same_within_the_residuals(
-    raw: cclbench.Run, distorted: cclbench.Run, metric: str
-) -> None:
+def test_metrics_are_equal_within_residuals(raw: cclbench.Run, distorted: cclbench.Run, metric: str) -> None:
     """Each of the eight collectives of a step may be off by its ranks' residuals.
 
     Metrics of a rank alone know no other clock: the drift, rounded to the trace's microseconds, moves a

@@ -159,9 +159,7 @@ def test_the_queue_of_each_stream(launched: list[Launched], figures: dict[Any, A
         assert own == pytest.approx(expected), stream
 
 
-def test_these_loops_give_the_queue_of_hta_where_they_count_as_it_does(
-    capture: str, launched: list[Launched]
-) -> None:
+def test_these_loops_give_htas_queue_where_they_count_alike(capture: str, launched: list[Launched]) -> None:
     by_stream: dict[int, list[Launched]] = defaultdict(list)
     for one in launched:
         by_stream[one.stream].append(one)
@@ -173,7 +171,7 @@ def test_these_loops_give_the_queue_of_hta_where_they_count_as_it_does(
 
 
 @pytest.mark.parametrize("capture", ["ddp_a100"])
-def test_these_loops_give_the_launches_of_hta_where_times_are_whole_microseconds(
+def test_these_loops_give_htas_launches_where_times_are_whole_microseconds(
     launched: list[Launched],
 ) -> None:
     assert len(launched) == 9_450

@@ -120,9 +120,7 @@ def test_a_table_with_what_its_column_may_not_hold_is_damaged(
     assert said in answer.err
 
 
-def test_a_table_that_lost_rows_is_damaged(
-    run: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_lost_rows(run: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
     path = next(run.glob("events/rank=1/kernel-*.parquet"))
     pq.write_table(pq.read_table(path).slice(1), path)

@@ -52,7 +52,7 @@ def test_the_terminal_stays_clean(
         assert len(answer.out) < 60_000
 
 
-def test_all_cards_are_listed_on_a_page(
+def test_a_page_lists_all_cards(
     call: Call, cards: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(cards[0].parent.parent)
@@ -72,9 +72,7 @@ def test_all_cards_are_listed_on_a_page(
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_hostile_arguments_are_refused_in_three_lines(
-    call: Call, cards: tuple[Path, Path], words: tuple[str, ...]
-) -> None:
+def test_hostile_arguments_are_refused(call: Call, cards: tuple[Path, Path], words: tuple[str, ...]) -> None:
     for text in job.SHORT:
         if "\x00" in text:  # which no argument of a program holds
             continue

@@ -99,9 +99,7 @@ def test_a_slower_rank_holds_all_up(bound_by_compute: Run) -> None:
 
 
 @pytest.mark.parametrize(("off", "said"), [(-0.02, "-2.0%"), (0.011, "+1.1%"), (0.009, None)])
-def test_a_replay_more_than_1_percent_off_says_so(
-    off: float, said: str | None, bound_by_compute: Run
-) -> None:
+def test_a_replay_over_1_percent_off_says_so(off: float, said: str | None, bound_by_compute: Run) -> None:
     replay = Replay(bound_by_compute, machine=NODE)
     replay.unchanged = replace(replay.unchanged, step_ns=replay.measured_ns * (1 + off))
     reason = fidelity_note(replay.unchanged.step_ns, replay.measured_ns)

@@ -57,9 +57,7 @@ def step_bounds(found: Projection) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", ANSWERED)
-def test_one_rank_gives_a_step_of_64(
-    name: str, repository: Path, test_data: Path, evidence_store: Path
-) -> None:
+def test_one_rank_gives_a_step(name: str, repository: Path, test_data: Path, evidence_store: Path) -> None:
     found = project_run(opened(name, repository, test_data, evidence_store), "aws-p5", 64)
     low, high = step_bounds(found)
     assert 0 < low <= high
@@ -68,9 +66,7 @@ def test_one_rank_gives_a_step_of_64(
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_refusal_says_what_lacks(
-    name: str, repository: Path, test_data: Path, evidence_store: Path
-) -> None:
+def test_refusals_say_what_lacks(name: str, repository: Path, test_data: Path, evidence_store: Path) -> None:
     run = opened(name, repository, test_data, evidence_store)
     with pytest.raises(InputError) as error:
         project_run(run, "aws-p5", 64)

@@ -210,7 +210,7 @@ def test_there_is_nothing_to_compare() -> None:
         ([0, 0, 0], [8, 1, 2], [1], [2, 2, 2]),
     ],
 )
-def test_medians_of_those_that_there_should_be(
+def test_medians_of_all_expected(
     of: list[int], values: list[int], count: list[int], medians: list[float]
 ) -> None:
     found = _medians_by_code(*(np.array(column, np.int64) for column in (of, values, count)))

@@ -145,9 +145,7 @@ def test_collectives_say_what_they_move_and_some_run_beside_compute(trace: Path)
     assert not all(beside)
 
 
-def test_the_same_arguments_give_the_same_bytes_and_another_rank_other_times(
-    bench: Path, tmp_path: Path
-) -> None:
+def test_equal_arguments_give_equal_bytes_and_another_rank_other_times(bench: Path, tmp_path: Path) -> None:
     first, second, other = (tmp_path / f"{name}.json" for name in "abc")
     synthesise(bench, first, "--megabytes", "1")
     synthesise(bench, second, "--megabytes", "1")
@@ -180,9 +178,7 @@ SMALL = r"""{
 """
 
 
-def test_a_repetition_is_later_by_the_span_and_a_gap_with_ids_of_its_own(
-    enlarging: ModuleType, tmp_path: Path
-) -> None:
+def test_a_repetition_is_later_by_span_and_gap_with_own_ids(enlarging: ModuleType, tmp_path: Path) -> None:
     source, out = tmp_path / "small.json", tmp_path / "large.json"
     source.write_text(SMALL, encoding="utf-8")
     assert enlarging.write_enlarged(source, out, (len(SMALL) + 10) / 1e6) == 2

@@ -89,9 +89,7 @@ def test_steps_without_communication_are_counted(tmp_path: Path) -> None:
         (lambda runs: straggler_chart(*runs), by_step("comm.wait", [[0.1]]), "needs at least two ranks"),
     ],
 )
-def test_what_is_not_drawn_has_its_reason(
-    tmp_path: Path, chart: Callable[..., Chart], rows: Rows, missing: str
-) -> None:
+def test_reasons_for_no_chart(tmp_path: Path, chart: Callable[..., Chart], rows: Rows, missing: str) -> None:
     found = chart([one(tmp_path, rows)])
     assert found.missing == (missing,)
     assert (found.svg is None) == (chart is not bandwidth_chart)
@@ -141,7 +139,7 @@ def test_without_waits_who_computes_longer_does(tmp_path: Path) -> None:
     assert "Waiting is unknown: one rank is missing." in late.words
 
 
-def test_many_steps_keep_the_largest_of_each_block_and_many_ranks_the_latest(
+def test_many_steps_keep_each_blocks_largest_and_many_ranks_the_latest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(heat, "MOST_COLUMNS", 2)

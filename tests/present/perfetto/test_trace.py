@@ -86,7 +86,7 @@ def test_every_row_says_what_the_store_says(opened: Opened, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", [DLRM, LLAMA, JAX])
-def test_an_arrow_runs_through_all_parts_of_a_collective_by_arrival(
+def test_an_arrow_runs_through_a_collectives_parts_by_arrival(
     opened: Opened, tmp_path: Path, name: str
 ) -> None:
     run = opened(name)

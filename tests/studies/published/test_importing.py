@@ -209,7 +209,7 @@ def test_odd_metadata_breaks_nothing(board_of: Callable[..., Path], tmp_path: Pa
     assert len(cclbench.metrics(stored.id, store=tmp_path / "store").rows) == 27
 
 
-def test_unknown_columns_are_counted_and_a_row_twice_is_one_run(
+def test_unknown_columns_are_counted_and_equal_rows_are_one(
     board_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     row = row_of("a")

@@ -106,9 +106,7 @@ def test_a_repeated_number_is_no_second_measurement(search: Callable[..., Any]) 
     assert remarks() == [failed, failed, f"{failed}; {repeated}"]
 
 
-def test_the_card_may_hold_the_history_that_the_agent_appends(
-    search: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_the_card_may_hold_the_agents_history(search: Callable[..., Any], tmp_path: Path) -> None:
     """Without a card model and hardware are unknown."""
     results, script, card = search((LAYOUT, 2.0))
     history = "runs:\n- config: &id001\n    tp: 4\n\n- config: *id001\n  status: error\n"
@@ -135,7 +133,7 @@ def test_the_card_may_hold_the_history_that_the_agent_appends(
         (("\n0,", "\n" + "[" * 100_000 + ","), "trial 0: "),
     ],
 )
-def test_a_damaged_search_says_where(
+def test_damaged_searches(
     search: Callable[..., Any], tmp_path: Path, changed: tuple[str, str], says: str
 ) -> None:
     results, script, card = search((LAYOUT, 2.0), (LAYOUT, 3.0))
