@@ -24,15 +24,12 @@ from cclbench.analyzers.view.arrivals import (
 )
 from cclbench.analyzers.view.collectives import (
     Label,
-    collective_durations,
-    collective_kinds,
     collective_payloads,
-    group_sizes,
     label_numbers,
     sum_by_wider_label,
 )
 from cclbench.analyzers.view.exposed import Exposed, Shared, split_exposed
-from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, parts_of, rank_meetings
+from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, rank_meetings
 from cclbench.analyzers.waiting import mean_over_instances
 from cclbench.ground.intervals import union
 
@@ -240,12 +237,6 @@ def test_chosen_instances_keep_their_rows() -> None:
     assert (found.earliest_ns.tolist(), found.latest_ns.tolist()) == ([50, 290], [60, 300])
 
 
-def test_parts_are_the_first_values_details_in_order_of_rank() -> None:
-    ranks = three_ranks() | {0: [Value(value=1.0), part([9], [9], [REDUCE])]}
-    assert list(parts_of(ranks)) == [1, 3, 4]
-    assert parts_of(ranks)[3].instance.tolist() == [2, 7]
-
-
 def test_a_figure_over_instances_leaves_out_what_its_ranks_do_and_instances_that_lack_one() -> None:
     ranks = three_ranks()
     value = of_instances(ranks, rank_meetings(ranks), 1.5, "so")
@@ -317,15 +308,6 @@ def test_payload_is_the_larger_side_where_that_is_known(
     other = collective("all_reduce", 0, 1, in_bytes=1, group_size=2)
     size, known = collective_payloads(collectives_table(other, row))
     assert (size.tolist(), known.tolist()) == ([1, expected[0]], [True, expected[1]])
-
-
-def test_kinds_sizes_and_durations_of_rows() -> None:
-    rows = collectives_table(
-        collective("send", 5, 9, group_size=3), collective(None, 9, 9), collective("recv", 2, 9)
-    )
-    assert collective_kinds(rows).tolist() == ["send", "", "recv"]
-    assert group_sizes(rows).tolist() == [3, 0, 0]
-    assert collective_durations(rows).tolist() == [4, 0, 7]
 
 
 def test_a_collective_counts_under_its_kind_its_kind_and_group_and_its_dimension() -> None:
@@ -417,15 +399,6 @@ def test_only_what_is_exposed_and_in_a_window_counts(
 ) -> None:
     found = exposed(calls, alone, windows)
     assert tuple(own.by_window() for own in (found.wait, found.transfer, found.unmatched)) == expected
-
-
-def test_of_some_labels_alone() -> None:
-    found = exposed(CALLS, [(0, 100)], [(0, 55), (55, 100)])
-    reduce = np.array([label.collective == "all_reduce" for label in found.labels])
-    third = Fraction(5, 3)
-    assert found.transfer.by_window(reduce) == [10 + 5 + third, third]
-    assert found.unmatched.by_window(reduce) == [0, 0]
-    assert found.unmatched.by_window(~reduce) == [2 * third, 2 * third + 10 + 5 + 5]
 
 
 def test_nothing_is_matched_without_exposed_waiting_or_transfer() -> None:

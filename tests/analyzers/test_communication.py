@@ -205,26 +205,6 @@ def test_exposed_time_equals_a_count_of_nanoseconds(talks: list, works: list) ->
     assert "unknown" not in found
 
 
-@pytest.mark.parametrize("metric", ["comm.wait", "comm.transfer", "comm.skew", "balance.straggler_delay"])
-def test_waiting_is_not_told_from_one_ranks_trace(metric: str) -> None:
-    why = "no collective is matched across its ranks: 1 in groups of one, 7 not matched with another rank's"
-    assert reason(a_talk(), metric) == why
-
-
-def test_load_imbalance_leaves_waiting_out_and_every_rank_counts() -> None:
-    ranks = [
-        a_rank([compute(0, busy), comm(busy, 100)], [window(0, 100)], rank=rank)
-        for rank, busy in enumerate((60, 20))
-    ]
-    (run,) = rows_of("balance.load_imbalance", *ranks)
-    assert (run["value"], run["rank"]) == (pytest.approx(1.5), None)
-    (alone,) = rows_of("balance.load_imbalance", ranks[0])
-    assert (alone["status"], alone["value"]) == ("not_applicable", None)
-    ranks = [a_rank([compute(0, 10 + n)], [window(0, 100)], rank=n) for n in range(20)]
-    (run,) = rows_of("balance.load_imbalance", *ranks)
-    assert (run["value"], run["reason"]) == (pytest.approx(29 / 19.5), "over 20 ranks")
-
-
 RESTING = ("overlap.ratio", "overlap.efficiency", "overlap.exposed_by", "comm.time", "comm.fraction")
 
 

@@ -278,12 +278,3 @@ def test_without_launches_or_without_a_device_there_is_a_reason(metric: str) -> 
     assert reason(on_cpu, metric) == "the CPU is the device: it has no launches"
     host_alone = a_rank([call(0, 1, 3)], [window(0, 10)], works_on=None)
     assert reason(host_alone, metric) == "the trace has only host events, none of the accelerator"
-
-
-def test_a_rank_of_unknown_launches_makes_the_runs_figure_partial() -> None:
-    linked, unlinked = (
-        a_rank(work((0, 2, 5, 9)), [window(0, 10)]),
-        a_rank([compute(5, 9)], [window(0, 10)], rank=1),
-    )
-    run = rows_of("launch.short_kernels", linked, unlinked)[0]
-    assert (run["value"], run["status"], run["coverage"]) == (0, "partial", 0.5)

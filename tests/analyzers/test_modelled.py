@@ -140,19 +140,6 @@ def test_up_to_an_exbibyte_is_priced(more: int) -> None:
     assert (SHORTER in (found[0].reason or "")) is not more
 
 
-def test_what_cannot_be_priced_is_counted_by_why() -> None:
-    calls = [
-        *(reduce(1 << 20, 0, 3 * MS), reduce(2**62, 14 * MS, MS, library="custom")),
-        *(reduce(size << 20, at * MS, MS, group="x" * 8) for size, at in ((1, 4), (2, 6))),
-        reduce(1 << 20, 12 * MS, MS, group="0-8", group_size=9),
-    ]
-    left_out = modelled(a_talk(*calls))[0].left_out
-    uneven = "the group has 1 to 8 ranks per node, and formulas need equal numbers; "
-    uneven += "give its schedule as a step list"
-    found = {why.partition(":")[0]: number for why, number in left_out.items()}
-    assert found == {UNMODELLED: 1, "of unknown ranks": 2, uneven: 1}
-
-
 def test_what_was_measured_stays() -> None:
     told = reduce(64 << 20, 0, 5 * MS, instance=1, arrival_ns=0, wait_ns=MS, transfer_ns=4 * MS)
     rank = a_talk(told, reduce(64 << 20, 10 * MS, 5 * MS))

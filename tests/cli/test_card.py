@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -144,10 +142,3 @@ def test_the_schema_is_printed_for_editors() -> None:
     schema = json.loads(run("schema").stdout)
     Draft7Validator.check_schema(schema)
     assert schema["properties"]["version"]["const"] == 2
-
-
-def test_importing_the_commands_is_cheap() -> None:
-    heavy = "{'pandas', 'pyarrow', 'jsonschema', 'rich', 'yaml'}"
-    code = f"import cclbench.cli.card, sys; print(*{heavy} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "\n"

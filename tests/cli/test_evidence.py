@@ -185,24 +185,6 @@ def test_a_summary_has_the_percentiles_it_states_and_no_others(told: Any, tmp_pa
     assert missing["reason"].startswith("the file has only summaries: p90 needs the requests' lists")
 
 
-def test_percentiles_of_requests_are_numpys(told: Any, tmp_path: Path) -> None:
-    rows = told(write(tmp_path / "one", "detailed.json") / "detailed.json")
-    several = [gaps for gaps in ITLS if gaps]
-    samples = {
-        "ttft": TTFTS,
-        "itl": [gap for gaps in ITLS for gap in gaps],
-        "tpot": [float(np.mean(gaps)) for gaps in several],
-        "e2e_latency": [ttft + sum(gaps) for ttft, gaps in zip(TTFTS, ITLS, strict=True)],
-    }
-    for name, values in samples.items():
-        assert rows[f"serving.{name}", None, None, None]["value"] == pytest.approx(np.mean(values), rel=1e-9)
-        for percent in (50, 90, 99):
-            row = rows[f"serving.{name}", None, None, f"p{percent}"]
-            assert row["value"] == pytest.approx(np.percentile(values, percent), rel=1e-9)
-    assert rows["serving.request_throughput", None, None, None]["value"] == 2.0
-    assert rows["serving.output_throughput", None, None, None]["value"] == 6.0
-
-
 def test_each_line_of_sglang_is_a_benchmark(told: Any, tmp_path: Path) -> None:
     rows = told(write(tmp_path / "one", "sglang.jsonl") / "sglang.jsonl")
     first, second = (rows["serving.ttft", None, f"sglang.jsonl#{n}", None] for n in (1, 2))

@@ -177,14 +177,6 @@ def test_the_profilers_overhead_is_that_of_the_files(repository: Path, measure: 
 ELEMENT = {"Float": 4, "Int": 4, "Long": 8, "Byte": 1, "BFloat16": 2, "Half": 2, "Double": 8}
 
 
-def test_dlrm_exchanges_five_and_reduces_three_times_on_each_rank(kineto: Path, measure: Measure) -> None:
-    calls = measure(kineto / "dlrm_8xv100").collectives().to_pandas()
-    for rank in range(8):
-        own = calls[calls["rank"] == rank]
-        assert Counter(own["kind"]) == {"all_to_all": 5, "all_reduce": 3}
-        assert set(own["step"]) == {10}
-
-
 def test_nccl_metadata_gives_bytes_and_groups(kineto: Path, measure: Measure, complete_rows: Rows) -> None:
     calls = measure(kineto / "nccl_meta_a100").collectives().sort_by("start_ns")
     (file,) = (kineto / "nccl_meta_a100").iterdir()

@@ -81,15 +81,6 @@ def dlrm(kineto: Path, measure: Measure) -> pd.DataFrame:
     return measure(kineto / "dlrm_8xv100").collectives().to_pandas()
 
 
-def test_eight_instances_of_eight_ranks(kineto: Path, measure: Measure, dlrm: pd.DataFrame) -> None:
-    matching = measure(kineto / "dlrm_8xv100").manifest["matching"]
-    assert (matching["rows"], matching["matched"], matching["unmatched"]) == (64, 64, {})
-    assert (matching["instances"], matching["complete"], matching["partial"]) == (8, 8, 0)
-    for _, rows in dlrm.groupby("instance"):
-        assert sorted(rows["rank"]) == list(range(8))
-        assert rows["seq"].nunique() == 1
-
-
 @pytest.mark.parametrize("instance", INSTANCES, ids=lambda i: f"{i.seq}-{i.kind}")
 def test_the_table(dlrm: pd.DataFrame, instance: Instance) -> None:
     """The first exchange takes ten microseconds, not seven thousand."""

@@ -24,7 +24,6 @@ import pytest
 from helpers.xplane_files import environment, space, tpu
 
 import cclbench
-from cclbench.analyzers.view.operator_rows import OperatorRow
 from cclbench.operator_table import OperatorTable, operator_costs
 
 TPU = "tpu_v6e_4plane_host_offload_psum.xplane.pb"
@@ -109,23 +108,6 @@ def test_the_view_operator_work_has_the_time_of_the_table(evidence_store, test_d
     assert run.sql("SELECT sum(dur_ns)::BIGINT AS ns FROM operator_work").table.to_pylist() == [
         {"ns": table.time_ns}
     ]
-
-
-def test_rows_of_a_tree_sum_to_the_row_that_holds_them(tables):
-    for table in tables.values():
-        below = defaultdict[tuple[str, ...], list[OperatorRow]](list)
-        for row in table.rows:
-            below[row.words[:-1]].append(row)
-        assert sum(row.time_ns for row in below[()]) == table.time_ns
-        for row in table.rows:
-            if len(row.words) < 3:
-                parts = below[row.words]
-                assert sum(part.time_ns for part in parts) == row.time_ns
-                assert sum(part.calls for part in parts) == row.calls
-                assert sum(part.share for part in parts) == pytest.approx(row.share)
-                for name in ("flops", "bytes", "gap_s", "wasted_flops"):
-                    known = [value for part in parts if (value := getattr(part, name)) is not None]
-                    assert (sum(known) if known else None) == pytest.approx(getattr(row, name))
 
 
 def test_time_wasted_by_xprof_is_the_gap_and_wasted_flops_are_against_the_peak(tables):

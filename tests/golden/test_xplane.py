@@ -6,12 +6,10 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import shutil
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -252,28 +250,6 @@ def test_a_file_that_went_through_a_text_conversion_is_one_clear_line(test_data)
     with pytest.raises(InputError, match=r"byte 0: .*text conversion.*copy it again as binary") as caught:
         Xplane().parts(path)
     assert "\n" not in str(caught.value)
-
-
-def test_xprof_installed_agrees(tpus, test_data, tmp_path):
-    """The same figures from xprof itself, where it is installed."""
-    convert: Any = pytest.importorskip("xprof.convert.raw_to_tool_data")
-    copy = shutil.copy(test_data / "xprof" / TPU, tmp_path)
-    shown, _ = convert.xspace_to_tool_data([str(copy)], "hlo_stats", {})
-    table = json.loads(shown)
-    columns = [column["id"] for column in table["cols"]]
-    rows = [dict(zip(columns, (cell.get("v") for cell in row["c"]), strict=True)) for row in table["rows"]]
-    taken = taken_us(tpus, "device kernel", "device sync")
-    theirs = {row["hlo_op_name"]: row["total_self_time"] for row in rows if row["total_self_time"] > 1000}
-    assert theirs.keys() == XPROF_TPU_US.keys()
-    assert {name: taken[name] for name in theirs} == pytest.approx(theirs, rel=1e-2)
-    by_category: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for row in rows:
-        if row["category"] != "copy-start":  # 9 ms of 319 s
-            by_category[row["category"]][0] += row["total_self_time"]
-            by_category[row["category"]][1] += taken[row["hlo_op_name"]]
-    assert by_category.keys() == {"copy-done", "loop fusion", "all-reduce", "broadcast"}
-    for xprof, ours in by_category.values():
-        assert ours == pytest.approx(xprof, rel=1e-2)
 
 
 DATA = Path(__file__).resolve().parents[2] / "traces/tiny-jax-h100"
