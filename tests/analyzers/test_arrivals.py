@@ -374,22 +374,16 @@ HALF = Fraction(5, 2)
     ("calls", "alone", "windows", "expected"),
     [
         # Of 10-80 the windows hold 10-20, 25-45 and 60-90; 30-35 and 65-100 are not exposed.
-        (
-            *(CALLS, [(0, 30), (35, 65)], [(0, 20), (25, 45), (60, 90)]),
-            ([10, 5 + HALF, 0], [0, 5 + HALF, 0], [0, 0, HALF + HALF]),
-        ),
+        (*(CALLS, [(0, 30), (35, 65)], [(0, 20), (25, 45), (60, 90)]),
+         ([10, 5 + HALF, 0], [0, 5 + HALF, 0], [0, 0, HALF + HALF])),
         # What lies before the first window is in none.
-        (
-            *([collective("all_reduce", 10, 60, wait_ns=30)], [(0, 100)], [(20, 30), (50, 55)]),
-            ([10, 0], [0, 5], [0, 0]),
-        ),
+        (*([collective("all_reduce", 10, 60, wait_ns=30)], [(0, 100)], [(20, 30), (50, 55)]),
+         ([10, 0], [0, 5], [0, 0])),
         # Of a matched collective its own wait counts, whatever it waited for at least.
-        (
-            *([collective("all_reduce", 10, 60, wait_ns=30, least_wait_ns=20)], [(0, 100)], [(0, 100)]),
-            ([30], [20], [0]),
-        ),
+        (*([collective("all_reduce", 10, 60, wait_ns=30, least_wait_ns=20)], [(0, 100)], [(0, 100)]),
+         ([30], [20], [0])),
     ],
-)
+)  # fmt: skip
 def test_only_what_is_exposed_and_in_a_window_counts(
     calls: list[Any], alone: list[Any], windows: list[Any], expected: tuple[list[Any], ...]
 ) -> None:

@@ -182,14 +182,10 @@ def test_only_what_waits_or_runs_in_the_windows_is_left_out_of_the_queue() -> No
     """Windows from 10 to 20: of five kernels without a call two touch them only."""
     rows = [
         *(call(12, 13, 1), compute(12, 14, correlation=1)),
-        *(
-            compute(5, 10, track=3),
-            compute(20, 25, track=3),
-            compute(8, 11, track=4),
-            compute(19, 22, track=4),
-        ),
+        *(compute(5, 10, track=3), compute(20, 25, track=3), compute(8, 11, track=4),
+          compute(19, 22, track=4)),
         *(compute(15, 16, track=5), call(16, 17, 2), compute(15, 19, correlation=2, track=6)),
-    ]
+    ]  # fmt: skip
     own = values(a_rank(rows, [window(10, 15, 1), window(15, 20, 2)]), "launch.queue_length")[0]
     assert own.value == pytest.approx(2 / 10)
     assert own.coverage == Coverage(1, 5, 2, 2 + 3 + 3 + 1 + 4)

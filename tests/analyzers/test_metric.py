@@ -422,15 +422,10 @@ def test_busy_time_of_an_accelerator() -> None:
 def test_busy_time_of_a_cpu() -> None:
     """On gloo's thread 3 nothing computes, and on thread 1 nothing while that calls or transfers itself."""
     spans = [
-        *(
-            (0, 30, 1, "mm"),
-            (40, 50, 1, "add"),
-            (5, 12, 2, "relu"),
-            (70, 80, 3, "add_"),
-            (92, 93, 3, "copy_"),
-        ),
+        *((0, 30, 1, "mm"), (40, 50, 1, "add"), (5, 12, 2, "relu"), (70, 80, 3, "add_"),
+          (92, 93, 3, "copy_")),
         (93, 98, 1, "mul"),
-    ]
+    ]  # fmt: skip
     rows = [event("op", start, end, track=track, name=f"aten::{name}") for start, end, track, name in spans]
     talk = [(10, 15, 1, "c10d::send", None), (60, 90, 3, "gloo:all_reduce", 0)]
     talk += [(45, 48, 1, "gloo:send", 1), (95, 97, 1, "gloo:recv", 2)]

@@ -185,16 +185,13 @@ def test_ranks_that_are_all_modelled_have_a_modelled_mean_with_a_band() -> None:
         ({"library": "custom"}, {}, "1 of libraries whose algorithms are not modelled"),
         ({"in_bytes": 2**62}, {}, "1 of more than 1 EiB"),
         ({"group": "x" * 8}, {}, "1 of unknown ranks"),
-        (
-            {"group": "0-8", "group_size": 9},
-            {},
-            "1 the group has 1 to 8 ranks per node, and formulas need equal numbers",
-        ),
+        ({"group": "0-8", "group_size": 9}, {},
+         "1 the group has 1 to 8 ranks per node, and formulas need equal numbers"),
         ({}, {"card": None}, "neither the card (hardware.accelerator) nor the trace names"),
         ({}, {"card": card(hardware__system="aws-p99")}, "the catalog knows no system 'aws-p99'"),
         ({}, {"works_on": "host"}, "the CPU is the device: the model prices"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_priced_says_why(call: dict[str, Any], options: dict[str, Any], why: str) -> None:
     (only,) = modelled(a_talk(reduce(1 << 20, 0, MS, **call), **options))
     assert only.status == "not_applicable"

@@ -112,10 +112,8 @@ SILENT = {"operators": [call(2, "aten::mm")]}
     ("metric", "rows", "options", "why"),
     [
         ("above_roofline", ROWS[2:], {}, "no operator in the window has a known roofline time"),
-        (
-            *("roofline_efficiency", ROWS[2:], {}),
-            f"{NOTHING_KNOWN}: none of 2 operators has a cost model and a peak",
-        ),
+        (*("roofline_efficiency", ROWS[2:], {}),
+         f"{NOTHING_KNOWN}: none of 2 operators has a cost model and a peak"),
         ("roofline_efficiency", ROWS[5:], {}, NOTHING_KNOWN),
         ("gemm_efficiency", ROWS[5:], {}, "no matrix products in the window with a known roofline time"),
         ("gemm_efficiency", ROWS, SILENT, "known roofline time"),
@@ -123,12 +121,10 @@ SILENT = {"operators": [call(2, "aten::mm")]}
         ("recompute_share", [comm(0, 10, phase="backward")], {}, "there is no compute time in the window"),
         ("recompute_share", ROWS[:1], {}, "backward"),
         ("model_flops_share", ROWS, {"windows": [window(0, 9, source="whole_trace")]}, "the whole trace"),
-        (
-            *("model_flops_share", ROWS[1:2], {}),
-            "no matrix product, convolution or attention has recorded arguments",
-        ),
+        (*("model_flops_share", ROWS[1:2], {}),
+         "no matrix product, convolution or attention has recorded arguments"),
     ],
-)
+)  # fmt: skip
 def test_why_there_is_no_figure(metric: str, rows: list[Any], options: dict[str, Any], why: str) -> None:
     assert why in reason(rank(rows, **options), f"compute.{metric}")
 

@@ -236,15 +236,12 @@ NO_LENGTH = _two_ranks(workload__batch__sequence_length=None)
     [
         ("tokens", NO_CARD, "needs a workload card with workload.phase"),
         ("tokens", NO_LENGTH, "the workload card lacks workload.batch.sequence_length"),
-        (
-            "samples",
-            _two_ranks(workload__batch__global=None),
-            "the workload card lacks workload.batch.global",
-        ),
+        ("samples", _two_ranks(workload__batch__global=None),
+         "the workload card lacks workload.batch.global"),
         ("samples", WHOLE, "whole trace"),
         ("samples", _two_ranks(workload__phase="serving"), "prefill or a decode"),
     ],
-)
+)  # fmt: skip
 def test_why_there_is_no_throughput(metric: str, ranks: list[RankView], why: str) -> None:
     (row,) = rows_of(f"throughput.{metric}", *ranks)
     assert (row["status"], row["value"]) == ("not_applicable", None)

@@ -242,19 +242,12 @@ V = "[1000]"
 
 UPDATE = [
     *(call("mul_", 1_000, V, ""), call("copy_", 5, "[]", "[]", ""), call("lerp_", 1_000, V, V, "")),
-    *(
-        call("mul_", 1_000, V, ""),
-        call("addcmul_", 1_000, V, V, V, ""),
-        {"name": "aten::item", "device_ns": 5},
-    ),
-    *(
-        call("sqrt", 1_000, V),
-        call("div", 1_000, V, ""),
-        call("detach", 5, V),
-        call("add_", 1_000, V, "", ""),
-    ),
+    *(call("mul_", 1_000, V, ""), call("addcmul_", 1_000, V, V, V, ""),
+      {"name": "aten::item", "device_ns": 5}),
+    *(call("sqrt", 1_000, V), call("div", 1_000, V, ""), call("detach", 5, V),
+      call("add_", 1_000, V, "", "")),
     call("addcdiv_", 1_000, V, V, V, ""),
-]
+]  # fmt: skip
 
 
 def test_an_update_in_passes_moves_three_times_what_one_kernel_moves() -> None:

@@ -61,12 +61,8 @@ def test_degrees_that_a_framework_can_run(framework: str, count: int, degrees: d
 @pytest.mark.parametrize(
     ("framework", "count", "degrees", "expected"),
     [
-        (
-            "torchtitan",
-            8,
-            {"dp_shard": 2, "tp": 2},
-            "dp_replicate × dp_shard × tp × pp × cp = 4, but hardware.count is 8",
-        ),
+        ("torchtitan", 8, {"dp_shard": 2, "tp": 2},
+         "dp_replicate × dp_shard × tp × pp × cp = 4, but hardware.count is 8"),
         ("torchtitan", 8, {"dp_shard": 8, "ep": 3}, "in torchtitan ep divides dp_shard × cp × tp = 8"),
         ("torchtitan", 8, {"dp_replicate": 4, "dp_shard": 2, "ep": 4}, "dp_shard × cp × tp = 2"),
         ("torchtitan", 8, {"dp_shard": 2, "cp": 4, "ep": 2}, "a multiple of cp = 4"),
@@ -75,15 +71,11 @@ def test_degrees_that_a_framework_can_run(framework: str, count: int, degrees: d
         ("vllm", 4, {"tp": 2, "ep": 4}, "= 2, but hardware.count is 4"),
         ("vllm", 8, {"tp": 8, "cp": 3}, "= 24, but hardware.count is 8"),
         ("sglang", 8, {"tp": 4, "pp": 2, "ep": 8}, "in SGLang ep divides tp = 4"),
-        (
-            "maxtext",
-            8,
-            {"tp": 2, "ep": 2},
-            "dp_replicate × dp_shard × tp × pp × cp × ep = 4, but hardware.count is 8",
-        ),
+        ("maxtext", 8, {"tp": 2, "ep": 2},
+         "dp_replicate × dp_shard × tp × pp × cp × ep = 4, but hardware.count is 8"),
         ("my own", 6, {"dp_shard": 6, "ep": 4}, "ep divides hardware.count = 6"),
     ],
-)
+)  # fmt: skip
 def test_degrees_of_no_run(framework: str, count: int, degrees: dict[str, int], expected: str) -> None:
     assert expected in "\n".join(parallel(framework, count, **degrees))
 
@@ -113,18 +105,12 @@ def test_a_part_of_the_parameters_is_no_more_than_all() -> None:
     ("model", "expected"),
     [
         ("vocabulary: 50257, hidden: 768, embedding_parameters: 39383808, tied_embeddings: true", []),
-        (
-            "vocabulary: 50257, hidden: 800, embedding_parameters: 39383808",
-            ["vocabulary: × hidden = 40,205,600"],
-        ),
-        (
-            "vocabulary: 10, hidden: 10, parameters: 200, embedding_parameters: 100, tied_embeddings: false",
-            [],
-        ),
-        (
-            "vocabulary: 10, hidden: 10, parameters: 199, embedding_parameters: 100, tied_embeddings: false",
-            ["tied_embeddings: is false, but embedding_parameters + vocabulary × hidden = 200"],
-        ),
+        ("vocabulary: 50257, hidden: 800, embedding_parameters: 39383808",
+         ["vocabulary: × hidden = 40,205,600"]),
+        ("vocabulary: 10, hidden: 10, parameters: 200, embedding_parameters: 100, tied_embeddings: false",
+         []),
+        ("vocabulary: 10, hidden: 10, parameters: 199, embedding_parameters: 100, tied_embeddings: false",
+         ["tied_embeddings: is false, but embedding_parameters + vocabulary × hidden = 200"]),
         (
             "vocabulary: 10, hidden: 10, parameters: 900, active_parameters: 150, embedding_parameters: 100,"
             " tied_embeddings: false",
@@ -136,7 +122,7 @@ def test_a_part_of_the_parameters_is_no_more_than_all() -> None:
         ("attention: causal, attention_window: 4096", ["attention_window: belongs to"]),
         ("attention_window: 4096", ["attention_window: belongs to"]),
     ],
-)
+)  # fmt: skip
 def test_the_heads_size_and_the_window_agree_with_the_rest(model: str, expected: list[str]) -> None:
     messages = found(f"workload: {{model: {{{model}}}}}\n")
     assert len(messages) == len(expected)

@@ -22,39 +22,14 @@ from cclbench.ground.errors import CclbenchError, InputError
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("yes", "yes"),
-        ("No", "No"),
-        ("on", "on"),
-        ("OFF", "OFF"),
-        ("true", True),
-        ("TRUE", True),
-        ("False", False),
-        ("tRUE", "tRUE"),
-        ("", None),
-        ("~", None),
-        ("null", None),
-        ("nULL", "nULL"),
-        ("12", 12),
-        ("-12", -12),
-        ("012", 12),
-        ("0o17", 15),
-        ("0x1F", 31),
-        ("0b11", "0b11"),
-        ("1_000", "1_000"),
-        ("190:20:30", "190:20:30"),
-        ("2024-01-31", "2024-01-31"),
-        ("1e9", 1e9),
-        ("1.5", 1.5),
-        (".5", 0.5),
-        ("5.", 5.0),
-        ("6.02E+23", 6.02e23),
-        ("-.inf", -math.inf),
-        ("2.27.3", "2.27.3"),
-        ("9223372036854775807", 2**63 - 1),
-        ("=", "="),
-        ("<<", "<<"),
+        ("yes", "yes"), ("No", "No"), ("on", "on"), ("OFF", "OFF"), ("true", True), ("TRUE", True),
+        ("False", False), ("tRUE", "tRUE"), ("", None), ("~", None), ("null", None), ("nULL", "nULL"),
+        ("12", 12), ("-12", -12), ("012", 12), ("0o17", 15), ("0x1F", 31), ("0b11", "0b11"),
+        ("1_000", "1_000"), ("190:20:30", "190:20:30"), ("2024-01-31", "2024-01-31"), ("1e9", 1e9),
+        ("1.5", 1.5), (".5", 0.5), ("5.", 5.0), ("6.02E+23", 6.02e23), ("-.inf", -math.inf),
+        ("2.27.3", "2.27.3"), ("9223372036854775807", 2**63 - 1), ("=", "="), ("<<", "<<"),
     ],
-)
+)  # fmt: skip
 def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) -> None:
     result = scalar(text)
     assert result == value
@@ -171,20 +146,10 @@ BOTH = {"scale_out": "200 Gb/s", "scale_up": "2400 Gb/s"}
         ([200, 2400], "nvidia_a100", "slingshot", BOTH, None),
         ([200, 2400], "nvidia_a100_40gb", "Slingshot-11", BOTH, None),
         ([2400, 200], "nvidia_a100", "slingshot", {}, "scale-out above scale-up: swapped"),
-        (
-            [200, 2000],
-            "nvidia_a100",
-            "slingshot",
-            {"scale_out": "200 Gb/s"},
-            "2000 for scale-up, but nvidia_a100 has 2400",
-        ),
-        (
-            [200, 600],
-            "nvidia_a100",
-            "slingshot",
-            {"scale_out": "200 Gb/s"},
-            "it is that rate in GB/s with both directions counted",
-        ),
+        ([200, 2000], "nvidia_a100", "slingshot", {"scale_out": "200 Gb/s"},
+         "2000 for scale-up, but nvidia_a100 has 2400"),
+        ([200, 600], "nvidia_a100", "slingshot", {"scale_out": "200 Gb/s"},
+         "it is that rate in GB/s with both directions counted"),
         ([200, 300], "nvidia_a100", "slingshot", {"scale_out": "200 Gb/s"}, "(it is that rate in GB/s)"),
         ([25, 300], "nvidia_a100", "slingshot", {}, "25 for scale-out, but slingshot has 200 Gb/s"),
         ([200, 6400], "tpu_v6e", "2d torus", {}, "it is that rate with both directions counted"),
@@ -197,7 +162,7 @@ BOTH = {"scale_out": "200 Gb/s", "scale_up": "2400 Gb/s"}
         ([-200, 0], "nvidia_h100", "fat-tree", {}, "has 0 for scale-up"),
         ([True, 2400], "nvidia_a100", "slingshot", {"scale_up": "2400 Gb/s"}, "no number for scale-out"),
     ],
-)
+)  # fmt: skip
 def test_a_pair_is_believed_or_doubted_side_by_side(
     values: list[object], accelerator: str, topology: str, believed: dict[str, str], doubt: str | None
 ) -> None:

@@ -287,15 +287,12 @@ def link_to_itself(trace: Path) -> None:
     [
         pytest.param(Path.unlink, ["path: no such file: "], id="missing"),
         pytest.param(lambda t: t.write_bytes(b"{}\n"), ["sha256: does not match"], id="changed"),
-        pytest.param(
-            lambda t: t.write_bytes(b"[1]\n"),
-            ["sha256: does not match", "bytes: is 3, but the file has 4 bytes"],
-            id="grown",
-        ),
+        pytest.param(lambda t: t.write_bytes(b"[1]\n"),
+            ["sha256: does not match", "bytes: is 3, but the file has 4 bytes"], id="grown"),
         pytest.param(link_out, ["path: leads out of the card's folder through a link"], id="a link out"),
         pytest.param(link_to_itself, ["path: "], id="a loop of links"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_not_the_cards_is_told(
     complete: Path, damage: Callable[[Path], object], said: list[str]
 ) -> None:

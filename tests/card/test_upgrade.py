@@ -148,19 +148,11 @@ def test_an_executor_inside_the_workload_is_found(tmp_path: Path) -> None:
     [
         ("batch_size: 4", "batch_size: [1, 2]", "workload.data.batch_size", "[1, 2] is several batch sizes"),
         ("scope: global", "scope: per_gpu", "workload.data.batch_size", "not global"),
-        (
-            "nvidia_a100_40gb",
-            "nvidia_a100",
-            "workload.hardware.xpu_spec.model",
-            "either nvidia-a100-sxm-40gb or",
-        ),
+        ("nvidia_a100_40gb", "nvidia_a100", "workload.hardware.xpu_spec.model",
+         "either nvidia-a100-sxm-40gb or"),
         ("nvidia_a100_40gb", "abacus", "workload.hardware.xpu_spec.model", "no accelerator of the catalog"),
-        (
-            "count_per_node: 4",
-            "count_per_node: 16",
-            "workload.hardware.xpu_spec.count_per_node",
-            "what a node holds",
-        ),
+        ("count_per_node: 4", "count_per_node: 16", "workload.hardware.xpu_spec.count_per_node",
+         "what a node holds"),
         ("[200, 2400]", "[200, 2000]", "workload.hardware.network_topo.bandwidth_gbps", "2000 for scale-up"),
         ("[200, 2400]", "fast", "workload.hardware.network_topo.bandwidth_gbps", '["fast"] has 1 of the two'),
         ("topology: slingshot", "topology: cloth", "workload.hardware.network_topo.topology", "neither"),
@@ -171,14 +163,10 @@ def test_an_executor_inside_the_workload_is_found(tmp_path: Path) -> None:
         ("pp: 2", "pp: 1", "Model-executor.model_plan_parallelization.pp_mb", "without pipeline stages"),
         ("name: NCCL", "name: NCCL audit shim", "Model-executor.communication_library.name", "does not fit"),
         ("hf_url:", "num_params: 5\nhf_url:", "num_params", "5 has no home"),
-        (
-            "iteration: 5",
-            "iteration: 5\n    num_layers: 3",
-            "workload.model.model_arch.num_layers",
-            "3 already",
-        ),
+        ("iteration: 5", "iteration: 5\n    num_layers: 3", "workload.model.model_arch.num_layers",
+         "3 already"),
     ],
-)
+)  # fmt: skip
 def test_a_doubtful_value_is_left_out(tmp_path: Path, old: str, new: str, path: str, reason: str) -> None:
     assert V1.count(old) == 1
     _, result = upgraded(tmp_path, V1.replace(old, new))
@@ -223,14 +211,11 @@ NONE = "is no version 1 card"
         ("version: one\nworkload: {}\n", CheckFailed, NONE),
         ("version: 2\nid: tiny-run\n", UsageError, "version 2 already"),
         (V1 + "  \nversion: 1\n", CheckFailed, r":51: version: is there twice, first in line 1"),
-        (
-            "version: 1\nworkload:\n  a: 1\ntrace_url: a: b\n",
-            InputError,
-            r"tiny-run\.yaml:4:.* mapping values are not allowed here",
-        ),
+        ("version: 1\nworkload:\n  a: 1\ntrace_url: a: b\n", InputError,
+         r"tiny-run\.yaml:4:.* mapping values are not allowed here"),
     ],
     ids=range(7),
-)
+)  # fmt: skip
 def test_no_version_1_card_is_refused(tmp_path: Path, text: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         upgraded(tmp_path, text)
@@ -289,11 +274,8 @@ Change = Callable[[str, str], Path]
         ("A tiny run.", '"  "', '3: description: is "  ", which does not fit'),
         ("  phase: training\n", "", "4: workload.phase: is missing: training, inference or serving"),
         ("phase: training", "phase: trainig", '5: workload.phase: is "trainig"; did you mean training'),
-        (
-            "precision: bf16",
-            "precision: 16",
-            "8: workload.precision: is 16 but must be text; put it in quotes",
-        ),
+        ("precision: bf16", "precision: 16",
+         "8: workload.precision: is 16 but must be text; put it in quotes"),
         ("moe: true", "moe: yes", '6: workload.model.moe: is "yes" but must be true or false'),
         ("layers: 2", "layers: two", '7: workload.model.layers: is "two" but must be a whole number'),
         ("global: 8", "global: 0", "10: workload.batch.global: is 0 but must be at least 1"),
@@ -304,38 +286,26 @@ Change = Callable[[str, str], Path]
         ("count: 16", "tp: 16", "14: hardware.tp: unknown key; it belongs at parallelism.tp"),
         ("count: 16", "zzz: 16", "14: hardware.zzz: unknown key; known: accelerator, calibration, count"),
         ("nvidia-h100-sxm", "NVIDIA H100", '13: hardware.accelerator: is "NVIDIA H100", which does not fit'),
-        (
-            "450 GB/s",
-            "450 GBps",
-            "16: hardware.scale_up.bandwidth: '450 GBps' has no known unit of bandwidth",
-        ),
+        ("450 GB/s", "450 GBps",
+         "16: hardware.scale_up.bandwidth: '450 GBps' has no known unit of bandwidth"),
         ("450 GB/s", "450", "16: hardware.scale_up.bandwidth: is 450 but must be text"),
         ("400 Gb/s", "0 Gb/s", "17: hardware.scale_out.bandwidth: '0 Gb/s' is zero"),
         ('version: "2.27"', "version: 2.27", "22: software.communication.version: is 2.27 but must be text"),
         ("{NCCL_DEBUG: INFO}", "{NCCL_DEBUG: 1}", "environment.NCCL_DEBUG: is 1 but must be text"),
-        (
-            "{NCCL_DEBUG: INFO}",
-            "{NCCL DEBUG: x}",
-            "environment.NCCL DEBUG: is not the name of an environment variable",
-        ),
+        ("{NCCL_DEBUG: INFO}", "{NCCL DEBUG: x}",
+         "environment.NCCL DEBUG: is not the name of an environment variable"),
         ("ranks: [0]", "ranks: []", "32: evidence.traces[0].ranks: is empty"),
-        (
-            "ranks: [0]",
-            "ranks: [0, 0]",
-            "32: evidence.traces[0].ranks: is [0, 0], which names something twice",
-        ),
+        ("ranks: [0]", "ranks: [0, 0]",
+         "32: evidence.traces[0].ranks: is [0, 0], which names something twice"),
         ("ranks: [0]", "ranks: [-1]", "32: evidence.traces[0].ranks[0]: is -1 but must be at least 0"),
-        (
-            "format: kineto",
-            "format: Kineto",
-            '31: evidence.traces[0].format: is "Kineto", which does not fit',
-        ),
+        ("format: kineto", "format: Kineto",
+         '31: evidence.traces[0].format: is "Kineto", which does not fit'),
         ("id: tiny\n", 'id: "tiny\\n"\n', '2: id: is "tiny\\n", which does not fit'),
         ("id: tiny\n", "id: ../tiny\n", '2: id: is "../tiny", which does not fit'),
         ("evidence:\n", "evidence: {}\nproof:\n", "29: proof: unknown key"),
         ("parallelism:\n", "parallelism: []\nx:\n", "24: parallelism: is [] but must be a mapping"),
     ],
-)
+)  # fmt: skip
 def test_a_departure_has_line_path_and_remedy(changed: Change, old: str, new: str, expected: str) -> None:
     card = changed(old, new)
     errors = [str(problem) for problem in validate_card(card) if problem.severity == "error"]

@@ -42,21 +42,17 @@ def test_one_machine_fits(stated: StatedMachine, system: str) -> None:
 @pytest.mark.parametrize(
     ("stated", "says"),
     [
-        (
-            [StatedMachine("a.csv", ("A100-SXM4-80GB",), 8)],
-            "3 machines in the catalog fit; give --system: aws-p4de, dgx-a100, oci-a100-v2-8",
-        ),
+        ([StatedMachine("a.csv", ("A100-SXM4-80GB",), 8)],
+         "3 machines in the catalog fit; give --system: aws-p4de, dgx-a100, oci-a100-v2-8"),
         ([StatedMachine("a", (H100,), 8, driver="IB")], "give --system: dgx-h100, oci-h100-8"),
         ([StatedMachine("a.csv", ("NVIDIA B200",), 8)], "give --system: aws-p6-b200, dgx-b200, gcp-a4"),
         ([StatedMachine("a.csv")], "states neither its devices nor its network; give --system ID"),
         ([StatedMachine("a.csv", ("AMD Instinct MI308X",), 8)], "no machine in the catalog fits"),
         ([StatedMachine("a.csv", (H100,), 16)], "no machine in the catalog fits"),
-        (
-            [StatedMachine("a.csv", (H100,), 8, EFA), StatedMachine("b.csv", ("NVIDIA B200",), 8)],
-            "a.csv, b.csv: no machine",
-        ),
+        ([StatedMachine("a.csv", (H100,), 8, EFA), StatedMachine("b.csv", ("NVIDIA B200",), 8)],
+         "a.csv, b.csv: no machine"),
     ],
-)
+)  # fmt: skip
 def test_otherwise_it_is_asked(stated: list[StatedMachine], says: str) -> None:
     with pytest.raises(UsageError) as raised:
         system_of(stated)
@@ -104,14 +100,10 @@ def test_what_the_catalog_does_not_know_contradicts_nothing(stated: StatedMachin
         *(("network", "some IB", "dgx-a100", None), ("network", "slingshot11", "alps-gh200", None)),
         ("network", "FasTrak", "gcp-a3-mega", None),
         # a family of networks is any generation
-        (
-            "network",
-            "EFA",
-            "dgx-h100",
-            "efa-v1 or efa-v2 or efa-v3 or efa-v4, but dgx-h100 has infiniband-ndr",
-        ),
+        ("network", "EFA", "dgx-h100",
+         "efa-v1 or efa-v2 or efa-v3 or efa-v4, but dgx-h100 has infiniband-ndr"),
     ],
-)
+)  # fmt: skip
 def test_networks_and_what_drives_them(field: str, text: str, system: str, why: str | None) -> None:
     found = system_contradiction(StatedMachine("a", **{field: text}), catalog.system(system))
     what = {"network": "network", "driver": "transport"}[field]
@@ -164,23 +156,19 @@ NOTHING |= dict.fromkeys(("hbm_bytes", "hbm_bytes_per_s", "scale_up_bytes_per_s"
     [
         (CHIP, "bf16 90.0 TFLOP/s, 16.0 GB at 400 GB/s, scale-up 100 GB/s"),
         (structs.replace(CHIP, hbm_bytes=None), "bf16 90.0 TFLOP/s, at 400 GB/s, scale-up 100 GB/s"),
-        (
-            structs.replace(CHIP, peak_flops_per_s={"bf16": None, "fp16": 80e12}, hbm_bytes_per_s=None),
-            "fp16 80.0 TFLOP/s, 16.0 GB, scale-up 100 GB/s",
-        ),
+        (structs.replace(CHIP, peak_flops_per_s={"bf16": None, "fp16": 80e12}, hbm_bytes_per_s=None),
+         "fp16 80.0 TFLOP/s, 16.0 GB, scale-up 100 GB/s"),
         (structs.replace(CHIP, **NOTHING), "no figures"),
         (LINKS, "mesh, 25.0 GB/s a link, 80.0 % usable"),
         (NETWORK, "fat-tree, 50.0 GB/s an interface"),
         (structs.replace(NETWORK, link_bytes_per_s=None), "fat-tree, rate unknown an interface"),
         (NODE, "4 × chip; links torus 100 GB/s; net 2 × 50.0 GB/s"),
         (structs.replace(NODE, scale_up=None), "4 × chip; net 2 × 50.0 GB/s"),
-        (
-            structs.replace(NODE, scale_up=SLOW[0], scale_out=SLOW[1]),
-            "4 × chip; links torus; net 2 × unknown rate",
-        ),
+        (structs.replace(NODE, scale_up=SLOW[0], scale_out=SLOW[1]),
+         "4 × chip; links torus; net 2 × unknown rate"),
         (structs.replace(NODE, scale_up=None, scale_out=None), "4 × chip"),
     ],
-)
+)  # fmt: skip
 def test_an_entry_in_one_line(entry: Entry, line: str) -> None:
     assert entry_summary(entry) == line
 

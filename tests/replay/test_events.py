@@ -166,16 +166,12 @@ def test_a_call_for_the_device_waits_for_all_streams() -> None:
         # told to wait before its row was launched: that row is over later
         (15, 25, {20: 50}),
         # in the same instant as, and after that row was launched
-        *(
-            (20, 25, {20: 50, 7: 30}),
-            (22, 25, {20: 50, 7: 30}),
-            (22, 22, {20: 50, 7: 30}),
-            (22, 21, {20: 50}),
-        ),
+        *((20, 25, {20: 50, 7: 30}), (22, 25, {20: 50, 7: 30}), (22, 22, {20: 50, 7: 30}),
+          (22, 21, {20: 50})),
         # with nothing launched what it was told is all
         (15, 18, {7: 30}),
     ],
-)
+)  # fmt: skip
 def test_a_stream_is_over_when_its_waits_are(told: float, asked: float, found: dict[float, float]) -> None:
     """Stream 20 is told to wait for what 7 had been given at 12."""
     both = (STREAM_WAIT, told, 20, 90, 7, 12), (STREAM_SYNC, asked, 20, 80, -1, None)

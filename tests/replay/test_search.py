@@ -157,21 +157,15 @@ def test_a_space_is_read_from_its_file(tmp_path: Path) -> None:
         ("space:\n  kernel.time: [x1]\n", "did you mean kernels.time"),
         ("space:\n  kernels.time: []\n", "bad.yaml:2: space.kernels.time: is empty"),
         ("space:\n  kernels.time: [x1, x1]\n", "names something twice"),
-        (
-            "space:\n  kernels.time: [x1]\ncost:\n  kernels.times: {x1: 3}\n",
-            "bad.yaml:4: the space has no 'kernels.times'",
-        ),
-        (
-            "space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x2: 3}\n",
-            "bad.yaml:4: the space has no 'x2'",
-        ),
-        (
-            "space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x1: .inf}\n",
-            "bad.yaml:4: cost.kernels.time.x1: is Infinity but must be a number",
-        ),
+        ("space:\n  kernels.time: [x1]\ncost:\n  kernels.times: {x1: 3}\n",
+         "bad.yaml:4: the space has no 'kernels.times'"),
+        ("space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x2: 3}\n",
+         "bad.yaml:4: the space has no 'x2'"),
+        ("space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x1: .inf}\n",
+         "bad.yaml:4: cost.kernels.time.x1: is Infinity but must be a number"),
         ("space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x1: much}\n", "must be a number"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_a_space_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text)

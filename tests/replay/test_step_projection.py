@@ -297,21 +297,15 @@ def projected(path: Path, gpus: int = 256, step_s: float = 6.43, **options: Any)
         ({"layout": "pp=4", "sets": ["batch=global"]}, JobLayout(degrees(tp=4, dp=16, pp=4), 4, 1024)),
         ({"layout": "pp=4"}, JobLayout(degrees(tp=4, dp=16, pp=4), 4, 2048)),
         ({}, JobLayout(degrees(tp=4, dp=32, pp=2), 4, 4096)),
-        (
-            {"layout": "pp=4,dp=16", "sets": ["parallelism.schedule=zero_bubble"]},
-            JobLayout(degrees(tp=4, dp=16, pp=4), 4, 2048, "zero_bubble"),
-        ),
-        (
-            {"layout": "pp=4", "sets": ["parallelism.interleave=2"]},
-            JobLayout(degrees(tp=4, dp=16, pp=4), 4, 2048, turns=2),
-        ),
+        ({"layout": "pp=4,dp=16", "sets": ["parallelism.schedule=zero_bubble"]},
+         JobLayout(degrees(tp=4, dp=16, pp=4), 4, 2048, "zero_bubble")),
+        ({"layout": "pp=4", "sets": ["parallelism.interleave=2"]},
+         JobLayout(degrees(tp=4, dp=16, pp=4), 4, 2048, turns=2)),
         ({"layout": "cp=2"}, JobLayout(degrees(tp=4, cp=2, dp=16, pp=2), 4, 2048)),
-        (
-            {"layout": "pp=1", "sets": ["batch=global"], "gpus": 2048},
-            JobLayout(degrees(tp=4, dp=512), 2, 1024),
-        ),
+        ({"layout": "pp=1", "sets": ["batch=global"], "gpus": 2048},
+         JobLayout(degrees(tp=4, dp=512), 2, 1024)),
     ],
-)
+)  # fmt: skip
 def test_a_card_s_job_is_projected(neo: Path, options: dict[str, Any], job: JobLayout) -> None:
     """Degrees not stated stay; replicas keep their 128 samples unless the batch stays, then down to two."""
     sizes = card(

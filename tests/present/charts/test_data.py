@@ -68,16 +68,10 @@ def test_steps_without_communication_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("chart", "rows", "missing"),
     [
-        (
-            overlap_chart,
-            [row("overlap.ratio", None, "1", reason="there is no communication")],
-            "no overlap: there is no communication",
-        ),
-        (
-            roofline_chart,
-            [row("memory.bound_share", None, "1", reason="no kernel states both")],
-            "no roofline: no kernel states both",
-        ),
+        (overlap_chart, [row("overlap.ratio", None, "1", reason="there is no communication")],
+         "no overlap: there is no communication"),
+        (roofline_chart, [row("memory.bound_share", None, "1", reason="no kernel states both")],
+         "no roofline: no kernel states both"),
         (
             bandwidth_chart,
             [
@@ -88,7 +82,7 @@ def test_steps_without_communication_are_counted(tmp_path: Path) -> None:
         ),
         (lambda runs: straggler_chart(*runs), by_step("comm.wait", [[0.1]]), "needs at least two ranks"),
     ],
-)
+)  # fmt: skip
 def test_reasons_for_no_chart(tmp_path: Path, chart: Callable[..., Chart], rows: Rows, missing: str) -> None:
     found = chart([one(tmp_path, rows)])
     assert found.missing == (missing,)
