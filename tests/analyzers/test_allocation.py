@@ -165,12 +165,8 @@ def allocator(at: int, held: int, reserved: int | None = None, device: int | Non
 
 
 def test_reserved_and_unused_memory_of_a_trace() -> None:
-    rows = [
-        allocator(5, 700, 2000),
-        allocator(6, 900, 1000),
-        allocator(7, 800, 4000),
-        allocator(200, 1, 9000),
-    ]
+    rows = [allocator(5, 700, 2000), allocator(6, 900, 1000), allocator(7, 800, 4000)]
+    rows += [allocator(200, 1, 9000)]
     rank = a_rank(rows, [window(0, 100)])
     assert main(rank, "memory.peak_reserved") == 4000
     assert main(rank, "memory.reserved_unused") == 1000 - 900
@@ -241,10 +237,8 @@ PHASES = ("forward", "backward", "optimizer", RECOMPUTED)
 
 # begin, end, bytes, module, phase.  The first block allocates 100 B that it saves, 50 B that it frees at
 # once, and its output; the second one 200 B and its output.  Their backward passes begin at 8 and 11.
-ROWS = [
-    *((1, 13, 100, 0, 0), (2, 3, 50, 0, 0), (4, 12, 10, 0, 0), (5, 10, 200, 1, 0), (6, 9, 20, 1, 0)),
-    *((7, 14, 1, 2, 1), (8, 14, 5, 1, 1), (11, 14, 7, 0, 1)),
-]
+ROWS = [(1, 13, 100, 0, 0), (2, 3, 50, 0, 0), (4, 12, 10, 0, 0), (5, 10, 200, 1, 0), (6, 9, 20, 1, 0)]
+ROWS += [(7, 14, 1, 2, 1), (8, 14, 5, 1, 1), (11, 14, 7, 0, 1)]
 
 
 def account(rows: list[tuple[int, ...]] = ROWS, moments: int = 14) -> MemoryAccount:

@@ -45,12 +45,9 @@ def test_what_is_not_complete_is_counted_by_the_first_reason_that_holds() -> Non
     rows = [collective("all_reduce", start, end, **columns) for start, end, columns in told]
     found = matched_rows(collectives_table(*rows))
     assert found.complete.tolist() == [True, False, False, False, False, False, False, True, False]
-    assert found.left_out == {
-        "in groups of one": 2,
-        "in instances that lack a rank": 1,
-        "of unknown process group": 1,
-        "not matched with another rank's": 3,
-    }
+    expected = {"in groups of one": 2, "in instances that lack a rank": 1, "of unknown process group": 1}
+    expected |= {"not matched with another rank's": 3}
+    assert found.left_out == expected
     # Groups of one are in no coverage, be they complete or not; reasons that do not occur are not listed.
     assert found.coverage == Coverage(1, 6, 1, 1 + 8 + 16 + 32 + 64 + 256)
     assert matched_rows(collectives_table(rows[0])).left_out == {}
@@ -97,12 +94,8 @@ def a_busy_rank() -> Any:
         | ({"arrival_ns": start + 5, "wait_ns": 0} if "instance" in columns else {})
         for kind, start, end, key, columns in own
     ]
-    rows = [
-        compute(10, 30),
-        compute(350, 380),
-        event("copy", 55, 70, track=3),
-        event("copy", 370, 390, track=3),
-    ]
+    rows = [compute(10, 30), compute(350, 380), event("copy", 55, 70, track=3)]
+    rows += [event("copy", 370, 390, track=3)]
     rows += [comm(start, end) for _, start, end, *_ in own]
     return a_rank(rows, [window(100, 1000)], calls, clock_residual_ns=2.5)
 
@@ -196,11 +189,9 @@ def listed(found: CollectiveInstances) -> list[tuple[int, ...]]:
 
 def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
     found = rank_meetings(three_ranks())
-    assert listed(found) == [
-        *((0, 4, 50, -1, 0), (0, 1, 60, -1, 0)),
-        *((1, 3, 70, 1, 20), (1, 1, 80, 1, 20), (1, 4, 90, 1, 20)),
-        *((2, 3, 290, 6, 70), (2, 4, 300, 6, 70)),
-    ]
+    expected = [(0, 4, 50, -1, 0), (0, 1, 60, -1, 0), (1, 3, 70, 1, 20), (1, 1, 80, 1, 20), (1, 4, 90, 1, 20)]
+    expected += [(2, 3, 290, 6, 70), (2, 4, 300, 6, 70)]
+    assert listed(found) == expected
     assert (found.first.tolist(), found.count.tolist(), found.incomplete) == ([0, 2, 5], [2, 3, 2], 1)
     assert [found.labels[n] for n in found.label] == [REDUCE] * 2 + [GATHER] * 3 + [SEND] * 2
     assert found.spent.tolist() == [[50, 60, 70, 80, 90, 290, 300], *[[0, 0, 2, 2, 2, 7, 7]] * 3]
@@ -314,14 +305,9 @@ def test_a_collective_counts_under_its_kind_its_kind_and_group_and_its_dimension
     assert list(Label("send", None, "pp").wider_labels()) == [Label("send"), Label(dimension="pp")]
     # Amounts add up under every label.
     known = [Label("send", "0-1", "pp"), Label("send", "2-3", "pp"), Label("recv", "0-1")]
-    assert sum_by_wider_label(known, [Fraction(1, 3), Fraction(2), Fraction(4)]) == {
-        Label("send"): Fraction(7, 3),
-        Label("send", "0-1"): Fraction(1, 3),
-        Label("send", "2-3"): 2,
-        Label(dimension="pp"): Fraction(7, 3),
-        Label("recv"): 4,
-        Label("recv", "0-1"): 4,
-    }
+    expected = {Label("send"): Fraction(7, 3), Label("send", "0-1"): Fraction(1, 3), Label("send", "2-3"): 2}
+    expected |= {Label(dimension="pp"): Fraction(7, 3), Label("recv"): 4, Label("recv", "0-1"): 4}
+    assert sum_by_wider_label(known, [Fraction(1, 3), Fraction(2), Fraction(4)]) == expected
 
 
 def test_labels_are_sorted_by_kind_group_and_dimension_and_unknown_kinds_are_named() -> None:
@@ -347,12 +333,8 @@ def exposed(
 
 # reduce waits 10-30 and transfers 30-60; gather lacks a rank, waits 40-50 at least and runs to 80; nobody
 # matched the broadcast, 50-70, nor the collective of no kind, 70-75.
-CALLS = [
-    collective("all_reduce", 10, 60, wait_ns=20),
-    collective("all_gather", 40, 80, least_wait_ns=10),
-    collective("broadcast", 50, 70),
-    collective(None, 70, 75),
-]
+CALLS = [collective("all_reduce", 10, 60, wait_ns=20), collective("all_gather", 40, 80, least_wait_ns=10)]
+CALLS += [collective("broadcast", 50, 70), collective(None, 70, 75)]
 
 
 def test_waiting_transfer_and_what_nobody_knows_share_each_instant() -> None:
@@ -476,12 +458,8 @@ def test_only_calls_whose_transfer_is_known_are_timed() -> None:
 
 
 def test_several_groups_and_kinds_of_a_rank_add_up() -> None:
-    rows = [
-        exchange(100),
-        call("all_gather", 100, "0-1"),
-        exchange(300, "0-2"),
-        call("all_reduce", 30, "0-2"),
-    ]
+    rows = [exchange(100), call("all_gather", 100, "0-1"), exchange(300, "0-2")]
+    rows += [call("all_reduce", 30, "0-2")]
     assert found(rows).sent_bytes[0].tolist() == [0, 50 + 50 + 100 + 20, 120]
 
 

@@ -117,13 +117,9 @@ def test_one_side_of_an_uneven_collective_is_not_its_payload() -> None:
 def test_bandwidth_is_payload_over_duration_in_bytes_per_second() -> None:
     algorithm, bus = by(a_talk(), "comm.algbw"), by(a_talk(), "comm.busbw")
     assert (algorithm["all_reduce"], algorithm[None]) == pytest.approx((6000 / 400e-9, 15000 / 650e-9))
-    expected = {
-        "all_reduce": 6000 * 1.5 / 400e-9,
-        ("all_gather", "0-3"): 4000 * 0.75 / 100e-9,
-        ("reduce_scatter", "0,2"): 3000 * 0.5 / 100e-9,
-        "send": 2000 / 50e-9,
-        None: (9000 + 3000 + 1500 + 2000) / 650e-9,
-    }
+    expected = {"all_reduce": 6000 * 1.5 / 400e-9, ("all_gather", "0-3"): 4000 * 0.75 / 100e-9}
+    expected |= {("reduce_scatter", "0,2"): 3000 * 0.5 / 100e-9, "send": 2000 / 50e-9}
+    expected |= {None: (9000 + 3000 + 1500 + 2000) / 650e-9}
     assert {about: bus[about] for about in expected} == pytest.approx(expected)
     # Ranks' bandwidths merge as bytes over time.
     ranks = [talk(collective("all_reduce", 0, ns, in_bytes=1000, **OF_TWO), rank=ns) for ns in (300, 100)]
@@ -155,10 +151,8 @@ def test_overlap_merges_neither_devices_nor_host_threads_into_the_ratio() -> Non
 
 def test_exposed_time_goes_to_what_runs_in_equal_parts() -> None:
     """Exposed: 10-20 one; 20-26 three; 26-30 two; 30-50 one; 60-70 and 80-85 unknown."""
-    calls = [
-        *(collective("all_reduce", 0, 30, **OF_FOUR), collective("all_gather", 20, 50, **OF_TWO)),
-        *(collective("all_gather", 20, 26, **OF_FOUR), collective(None, 60, 70)),
-    ]
+    calls = [collective("all_reduce", 0, 30, **OF_FOUR), collective("all_gather", 20, 50, **OF_TWO)]
+    calls += [collective("all_gather", 20, 26, **OF_FOUR), collective(None, 60, 70)]
     kernels = [comm(c["start_ns"], c["end_ns"], track=20 + n) for n, c in enumerate(calls)]
     rank = a_rank([*kernels, compute(0, 10), comm(80, 85)], [window(0, 100)], calls)
     found = by(rank, "overlap.exposed_by")
@@ -247,10 +241,8 @@ def test_a_fused_kernel_is_in_neither_exactly() -> None:
 
 def test_of_a_window_only_the_kernels_that_begin_in_it_count() -> None:
     """Of 100 ns of kernels 12 are of no category, 7 fused; what begins before or after does not count."""
-    rows = [
-        *(compute(0, 8), strange(90, 500), strange(110, 115), compute(120, 190), strange(130, 137, None)),
-        *(strange(140, 147, "fused"), comm(150, 161), strange(205, 999)),
-    ]
+    rows = [compute(0, 8), strange(90, 500), strange(110, 115), compute(120, 190), strange(130, 137, None)]
+    rows += [strange(140, 147, "fused"), comm(150, 161), strange(205, 999)]
     one = a_rank(rows, [window(100, 200, 1)]).blurred
     fused = "7.00 ns of kernels that compute and communicate at once count as compute"
     unknown = "12.0 % of the kernels' time is of unknown category and counts as compute"

@@ -149,10 +149,8 @@ def test_what_is_not_linked_or_of_no_step_tells_no_phase() -> None:
 
 
 def test_ranks_iterations_count_one_by_one() -> None:
-    views = [
-        a_rank(_step(0, 0, DECODE) + _step(1, 100, DECODE), WINDOWS[:2], rank=0),
-        a_rank(_step(0, 0, DECODE), [window(50, 110, 0)], rank=1),
-    ]
+    views = [a_rank(_step(0, 0, DECODE) + _step(1, 100, DECODE), WINDOWS[:2], rank=0)]
+    views += [a_rank(_step(0, 0, DECODE), [window(50, 110, 0)], rank=1)]
     assert run_parts(METRIC, *views) == pytest.approx({None: 260e-9 / 3, "decode": 260e-9 / 3})
 
 
@@ -169,10 +167,8 @@ def test_a_real_decode_iteration(test_data: Path, evidence_store: Path) -> None:
     # annotation `execute_32_context_0(...)_generation_32(...)`, in whose midst is `step[DECODE bs=32]`.
     run = cclbench.run(test_data / "kineto" / "sglang_decode_mi300x", store=evidence_store)
     rows = [row for row in run.rows if row["metric"] == "serving.iteration" and row["rank"] is None]
-    assert [(row["category"], row["step"], row["value"]) for row in rows] == [
-        (None, None, 0.473749943),
-        ("decode", None, 0.473749943),
-    ]
+    expected = [(None, None, 0.473749943), ("decode", None, 0.473749943)]
+    assert [(row["category"], row["step"], row["value"]) for row in rows] == expected
 
 
 def figures(run: Run, metric: str) -> dict[tuple[str | None, str | None], float]:
@@ -234,11 +230,8 @@ def test_without_a_queue_nothing_is_split(tmp_path: Path) -> None:
 DETAILED = "execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk100sqsq2sqsk100)"
 HBM = 1e12
 A100 = 2.039e12
-SERVED: dict[str, Any] = {
-    "workload__phase": "serving",
-    "workload__batch": {"input_length": 6, "output_length": 4},
-    "workload__model__kv_heads": 1,
-}
+SERVED: dict[str, Any] = {"workload__phase": "serving"}
+SERVED |= {"workload__batch": {"input_length": 6, "output_length": 4}, "workload__model__kv_heads": 1}
 """N_mm is 1,000, of 2 bytes each; a cached token has a key and a value of 5 elements of 2 bytes."""
 
 

@@ -194,10 +194,8 @@ def test_only_what_waits_or_runs_in_the_windows_is_left_out_of_the_queue() -> No
 
 def test_a_queue_is_no_longer_than_what_is_in_it_at_once() -> None:
     """One ends as the next begins; what takes no time, and what lies between windows, is never in it."""
-    rows = [
-        *work((0, 1, 2, 5), (5, 6, 6, 9), (7, 8, 7, 7), (11, 12, 13, 18)),
-        *(call(12, 13, 5), compute(13, 18, correlation=5, track=8)),
-    ]
+    rows = [*work((0, 1, 2, 5), (5, 6, 6, 9), (7, 8, 7, 7), (11, 12, 13, 18)), call(12, 13, 5)]
+    rows += [compute(13, 18, correlation=5, track=8)]
     found = whole("launch.queue_length", a_rank(rows, [window(0, 10, 1), window(20, 30, 2)]))
     assert (found[None], found["max"], found["empty"]) == pytest.approx((9 / 20, 1, 11 / 20))
     assert (found["stream 8", "max"], found["stream 8", "empty"]) == (0, 1)

@@ -56,11 +56,9 @@ def test_the_call_of_a_correlation() -> None:
 
 
 def test_device_events_are_on_streams_in_order_of_track_and_device() -> None:
-    rows = [
-        *(compute(0, 10, track=9, device=1, correlation=5), event("memset", 3, 4, track=9, device=0)),
-        *(event("copy", 12, 15, track=2, device=None), event("sync", 0, 99), event("op", 0, 99)),
-        *(comm(20, 21, track=9, device=1, correlation=6), compute(30, 31, track=2, device=3)),
-    ]
+    rows = [compute(0, 10, track=9, device=1, correlation=5), event("memset", 3, 4, track=9, device=0)]
+    rows += [event("copy", 12, 15, track=2, device=None), event("sync", 0, 99), event("op", 0, 99)]
+    rows += [comm(20, 21, track=9, device=1, correlation=6), compute(30, 31, track=2, device=3)]
     found = device_events(a_rank(rows).tables)
     assert list(found.streams) == [(2, None), (2, 3), (9, 0), (9, 1)]
     assert found.stream.tolist() == [3, 2, 0, 3, 1]
@@ -143,21 +141,12 @@ def test_a_label_is_the_direction_and_the_hosts_memory(row: dict[str, Any], labe
 
 def test_only_what_no_kernel_hides_counts_and_each_instant_once() -> None:
     """Labels in order of their names; 0-10 is two copies of one label in two batches."""
-    rows = [
-        copy(0, 10, "Memcpy (Pinned)", "h2d"),
-        event("memset", 20, 30, track=3),
-        copy(5, 8, "Memcpy 2 (Pinned)", "h2d"),
-        copy(28, 50, "Memcpy", "d2d"),
-        compute(8, 25),
-        comm(40, 45),
-        copy(60, 64, "Memcpy (Pinned)", "h2d"),
-    ]
+    rows = [copy(0, 10, "Memcpy (Pinned)", "h2d"), event("memset", 20, 30, track=3)]
+    rows += [copy(5, 8, "Memcpy 2 (Pinned)", "h2d"), copy(28, 50, "Memcpy", "d2d"), compute(8, 25)]
+    rows += [comm(40, 45), copy(60, 64, "Memcpy (Pinned)", "h2d")]
     found = exposed_copies(a_rank(rows, [window(0, 100)]))
-    assert {label: list(zip(own.starts, own.ends, strict=True)) for label, own in found.items()} == {
-        "d2d": [(28, 40), (45, 50)],
-        "h2d pinned": [(0, 8), (60, 64)],
-        "memset": [(25, 30)],
-    }
+    expected = {"d2d": [(28, 40), (45, 50)], "h2d pinned": [(0, 8), (60, 64)], "memset": [(25, 30)]}
+    assert {label: list(zip(own.starts, own.ends, strict=True)) for label, own in found.items()} == expected
     assert list(found) == ["d2d", "h2d pinned", "memset"]
 
 

@@ -69,13 +69,9 @@ def by(name: str, *ranks: RankView) -> dict[Any, Any]:
 
 def two_ranks() -> list[Any]:
     """Rank 0 waits 40 of 60 ns, then 0 of 30; rank 1 waits 0 of 20, then 10 of 40."""
-    early = [
-        met("all_reduce", 1, 100, 160, 40),
-        met("all_gather", 2, 310, 340, 0),
-        met("all_reduce", 9, 500, 510, None),
-        collective("all_reduce", 600, 610, **PAIR),
-        collective("broadcast", 700, 705, group="0", group_size=1),
-    ]
+    early = [met("all_reduce", 1, 100, 160, 40), met("all_gather", 2, 310, 340, 0)]
+    early += [met("all_reduce", 9, 500, 510, None), collective("all_reduce", 600, 610, **PAIR)]
+    early += [collective("broadcast", 700, 705, group="0", group_size=1)]
     return occurrences(early, [met("all_reduce", 1, 140, 160, 0), met("all_gather", 2, 300, 340, 10)])
 
 

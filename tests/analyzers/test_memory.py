@@ -36,12 +36,8 @@ def loading(start: int, end: int, kind: str = "annotation", **columns: Any) -> d
 
 
 def test_copy_bandwidth_by_direction_counts_what_states_no_bytes() -> None:
-    rows = [
-        copy(0, 10, 1000, "h2d"),
-        copy(10, 20, 500, "h2d"),
-        copy(20, 70, 1500, "d2d"),
-        copy(70, 90, None, "d2h"),
-    ]
+    rows = [copy(0, 10, 1000, "h2d"), copy(10, 20, 500, "h2d"), copy(20, 70, 1500, "d2d")]
+    rows += [copy(70, 90, None, "d2h")]
     rows += [event("memset", 90, 95, bytes=4096), copy(100, 110, 9999, "h2d")]
     rank = a_rank(rows, [window(0, 100)])
     assert parts(rank, "memory.copy_bandwidth") == pytest.approx(
@@ -101,13 +97,8 @@ def test_why_there_is_no_figure(metric: str, rows: list[Any], why: str) -> None:
 
 
 def test_real_copies_count_as_transfer_overhead_and_copying_kernels_do_not() -> None:
-    rows = [
-        compute(0, 20),
-        event("copy", 10, 30, track=3),
-        event("memset", 25, 35, track=4),
-        comm(34, 50),
-        event("kernel", 50, 60, category="copy", name="direct_copy_kernel"),
-    ]
+    rows = [compute(0, 20), event("copy", 10, 30, track=3), event("memset", 25, 35, track=4), comm(34, 50)]
+    rows += [event("kernel", 50, 60, category="copy", name="direct_copy_kernel")]
     rank = a_rank(rows, [window(0, 100)])
     assert main(rank, "memory.copy_time") == pytest.approx(25 * NS)
     assert main(rank, "memory.transfer_overhead") == pytest.approx(0.14)
@@ -130,11 +121,9 @@ def test_hbm_utilization_from_stated_traffic() -> None:
 
 def test_traffic_of_all_device_rows_up_to_all_that_memory_can_carry() -> None:
     """100 ns at 100 B/ns; of five rows, one of which ends outside, one states nothing."""
-    rows = [
-        *(compute(0, 10, hbm_bytes=4000), event("copy", 10, 20, hbm_bytes=3000)),
-        *(event("memset", 20, 30, hbm_bytes=2000), comm(90, 120, hbm_bytes=1000)),
-        *(compute(40, 45), compute(100, 110, hbm_bytes=99_999)),
-    ]
+    rows = [compute(0, 10, hbm_bytes=4000), event("copy", 10, 20, hbm_bytes=3000)]
+    rows += [event("memset", 20, 30, hbm_bytes=2000), comm(90, 120, hbm_bytes=1000), compute(40, 45)]
+    rows += [compute(100, 110, hbm_bytes=99_999)]
     own = values(a_rank(rows, [window(0, 100)], card=card()), "memory.hbm_utilization")[0]
     assert own.value == pytest.approx(1)
     assert own.coverage == Coverage(4, 5, 10 + 10 + 10 + 30, 65)
@@ -167,11 +156,9 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def test_data_stall_is_loading_while_the_device_is_idle_or_waiting_for_an_infeed() -> None:
-    rows = [
-        *(compute(0, 30), loading(20, 50, name=LOADER), loading(45, 60, "op", name="save_checkpoint")),
-        *(event("copy", 55, 70, track=3), event("annotation", 70, 99, side="device", name=LOADER)),
-        loading(70, 99, name="activation_checkpoint"),
-    ]
+    rows = [compute(0, 30), loading(20, 50, name=LOADER), loading(45, 60, "op", name="save_checkpoint")]
+    rows += [event("copy", 55, 70, track=3), event("annotation", 70, 99, side="device", name=LOADER)]
+    rows += [loading(70, 99, name="activation_checkpoint")]
     assert main(a_rank(rows, [window(0, 100)]), "data.stall") == pytest.approx(0.25)
     # A TPU waits for input for 20 ns, of which a copy runs in 5; other waits are for no input.
     rows = [

@@ -49,14 +49,9 @@ from cclbench.ground.registry import Registry
 from cclbench.ground.schema import COLLECTIVES
 from cclbench.hardware import catalog
 
-KINDS = {
-    "allgather": ("all_gather",),
-    "allreduce": ("all_reduce",),
-    "alltoall": ("all_to_all",),
-    "peertopeer": ("send", "recv", "send_recv"),
-    "reducescatter": ("reduce_scatter",),
-    "hockney": ("all_reduce",),
-}
+KINDS = {"allgather": ("all_gather",), "allreduce": ("all_reduce",), "alltoall": ("all_to_all",)}
+KINDS |= {"peertopeer": ("send", "recv", "send_recv"), "reducescatter": ("reduce_scatter",)}
+KINDS |= {"hockney": ("all_reduce",)}
 
 
 def test_coverage_counts_rows_and_their_time_and_a_number_is_partial_by_it() -> None:
@@ -108,11 +103,8 @@ def test_words_are_the_reason_and_what_is_left_out_which_adds_up() -> None:
     assert Value(value=1.0, reason="rough", left_out={"cut": 2}).words == "rough; left out: 2 cut"
     assert Value(value=1.0, left_out={"cut": 0}).words is None
     # What values leave out and rest on adds up.
-    values = [
-        Value(value=1.0, left_out={"a": 1, "b": 2}, coverage=Coverage(1, 2)),
-        Value(value=1.0, left_out={"b": 5}),
-        Value(value=1.0, coverage=Coverage(3, 4)),
-    ]
+    values = [Value(value=1.0, left_out={"a": 1, "b": 2}, coverage=Coverage(1, 2))]
+    values += [Value(value=1.0, left_out={"b": 5}), Value(value=1.0, coverage=Coverage(3, 4))]
     assert total_left_out(values) == {"a": 1, "b": 7}
     assert total_coverage(values) == Coverage(4, 6)
     assert total_coverage(values[1:2]) is None
@@ -329,11 +321,9 @@ def test_what_fits_for_several_reasons_nowhere_is_counted_once() -> None:
     both = part(2, 0, 0, 99_000, kind="send", library="gloo", group=None)
     gloo = part(3, 0, 0, 99_000, library="gloo", group="0-8", group_size=9)
     _, left_out = swept(part(1, 0, 0, 10_000), both, gloo, part(None, 0, 0, 9_000), part(None, 1, 0, 9_000))
-    assert left_out == {
-        "not matched across ranks": 2,
-        "sends and receives": 1,
-        "of libraries whose algorithms are not modelled": 1,
-    }
+    expected = {"not matched across ranks": 2, "sends and receives": 1}
+    expected |= {"of libraries whose algorithms are not modelled": 1}
+    assert left_out == expected
 
 
 STEPS = [window(10 * n, 10 * n + 10, n) for n in range(4)]
@@ -409,10 +399,8 @@ def test_a_rank_without_windows_says_why(facts: dict[str, Any], words: str) -> N
 
 
 def test_busy_time_of_an_accelerator() -> None:
-    rows = [
-        *(compute(0, 10), comm(5, 20), compute(8, 12, category="other"), event("copy", 11, 13, track=3)),
-        *(compute(30, 40), event("memset", 38, 45, track=4), comm(19, 25), event("sync", 0, 99)),
-    ]
+    rows = [compute(0, 10), comm(5, 20), compute(8, 12, category="other"), event("copy", 11, 13, track=3)]
+    rows += [compute(30, 40), event("memset", 38, 45, track=4), comm(19, 25), event("sync", 0, 99)]
     rank = a_rank(rows, [window(0, 100)])
     assert pieces(rank.compute) == [(0, 12), (30, 40)]
     assert pieces(rank.communication) == [(5, 25)]

@@ -73,11 +73,9 @@ def test_a_number_that_its_status_denies_is_no_number(status: str) -> None:
 def test_the_runs_row_comes_first_then_breakdowns_then_ranks() -> None:
     first = [Value(value=3.0), Value(value=1.0, step=2), Value(value=2.0, category="b")]
     ranks = {1: [*first, Value(value=1, category="a")], 0: [Value(value=5.0)]}
-    assert [(row["rank"], row["category"], row["step"], row["value"]) for row in a_row(ranks)] == [
-        *((None, None, None, 4.0), (None, "a", None, 1.0), (None, "b", None, 2.0)),
-        *((0, None, None, 5.0), (1, None, None, 3.0)),
-        *((1, "a", None, 1.0), (1, "b", None, 2.0), (1, None, 2, 1.0)),
-    ]
+    expected = [(None, None, None, 4.0), (None, "a", None, 1.0), (None, "b", None, 2.0), (0, None, None, 5.0)]
+    expected += [(1, None, None, 3.0), (1, "a", None, 1.0), (1, "b", None, 2.0), (1, None, 2, 1.0)]
+    assert [(row["rank"], row["category"], row["step"], row["value"]) for row in a_row(ranks)] == expected
 
 
 MEASURED, MODELLED = [Value(value=2.0)], [Value(value=8.0, provenance="modelled")]
@@ -280,10 +278,8 @@ def told_rows(told: list[Value], ranks: dict[int, list[Value]], policies: dict[i
 
 
 def test_what_files_tell_stands_in_where_no_rank_has_a_number() -> None:
-    told = [
-        *(Value(value=4.0, rank=0, step=1, stat="a"), Value(value=3.0, rank=0, step=0, stat="b")),
-        *(Value(value=2.0, rank=0, source="memory_snapshot"), Value(value=1.0)),
-    ]
+    told = [Value(value=4.0, rank=0, step=1, stat="a"), Value(value=3.0, rank=0, step=0, stat="b")]
+    told += [Value(value=2.0, rank=0, source="memory_snapshot"), Value(value=1.0)]
     silent = {0: none("cut"), 1: none("cut")}
     rows = told_rows(told, silent, {0: "steps", 1: "trace"})
     assert [(row["rank"], row["step"], row["value"], row["source"]) for row in rows] == [

@@ -42,10 +42,8 @@ def _request(
     return {"success": True, "output_tokens": tokens, "itl_ns": listed, **times, **more}
 
 
-REQUEST_ROWS = [
-    *(_request(3, 100, [10, 30]), _request(1, 200, []), _request(0, 5, [7], success=False)),
-    *(_request(5, 300, [20, 20, 20, 40]), _request(4, 400, [])),
-]
+REQUEST_ROWS = [_request(3, 100, [10, 30]), _request(1, 200, []), _request(0, 5, [7], success=False)]
+REQUEST_ROWS += [_request(5, 300, [20, 20, 20, 40]), _request(4, 400, [])]
 
 DURATION = ("duration", None, 2.0)
 

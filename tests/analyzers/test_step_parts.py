@@ -62,18 +62,13 @@ def by_step(found: dict[Any, float]) -> dict[Any, float]:
 # rank arrives at 50; copy 60-65; gemm 80-100, launched at 75 on a stream free since 30.
 # Step 2, rank 1: 100..180, of which nobody matched an all-gather 100-130, and comm of no collective 130-140;
 # gemm 150-180 on the same stream, launched before.
-ROWS_0 = [
-    *(compute(0, 30, correlation=1), compute(20, 40, category="attention", track=8, correlation=2)),
-    *(comm(35, 60, correlation=3), event("copy", 60, 65, track=9, correlation=4)),
-    *(compute(80, 100, correlation=5), launch(75, 5)),
-    *(launch(-10, number) for number in (1, 2, 3, 4)),
-]
+ROWS_0 = [compute(0, 30, correlation=1), compute(20, 40, category="attention", track=8, correlation=2)]
+ROWS_0 += [comm(35, 60, correlation=3), event("copy", 60, 65, track=9, correlation=4)]
+ROWS_0 += [compute(80, 100, correlation=5), launch(75, 5), *(launch(-10, number) for number in (1, 2, 3, 4))]
 
 
-ROWS_1 = [
-    *(comm(100, 140, correlation=1), compute(150, 180, track=20, correlation=2)),
-    *(launch(0, 1), launch(1, 2)),
-]
+ROWS_1 = [comm(100, 140, correlation=1), compute(150, 180, track=20, correlation=2), launch(0, 1)]
+ROWS_1 += [launch(1, 2)]
 
 
 def two_ranks() -> list:
@@ -122,10 +117,8 @@ def plain(*views: RankView, part: str) -> dict[str, Any]:
 
 def test_the_run_is_that_of_time_step_where_the_trace_of_a_rank_is_its_window() -> None:
     """That rank is left out of both: two steps of 10 and 30 ns remain."""
-    ranks = [
-        a_rank([compute(0, 7)], [window(0, 10, 1), window(10, 40, 2)], rank=0),
-        a_rank([compute(0, 5)], [window(0, 33, source="whole_trace")], rank=1),
-    ]
+    ranks = [a_rank([compute(0, 7)], [window(0, 10, 1), window(10, 40, 2)], rank=0)]
+    ranks += [a_rank([compute(0, 5)], [window(0, 33, source="whole_trace")], rank=1)]
     (whole, *_) = rows_of("time.step", *ranks)
     found = parts(*ranks)
     assert found[None] == pytest.approx(whole["value"] * 1e9) == pytest.approx((10 + 30) / 2)

@@ -179,11 +179,9 @@ def test_an_open_window_counts_where_it_is_alone_and_a_95th_percentile_from_20_s
 
 
 def test_a_cpu_is_a_device_of_its_own() -> None:
-    rows = [
-        *(event("op", 0, 30, track=1, name="aten::mm"), event("op", 5, 10, track=1, name="aten::copy_")),
-        event("op", 20, 26, track=1, name="c10d::allreduce_", category="communication"),
-        event("op", 22, 50, track=2, name="gloo:all_reduce", category="communication", collective=0),
-    ]
+    rows = [event("op", 0, 30, track=1, name="aten::mm"), event("op", 5, 10, track=1, name="aten::copy_")]
+    rows += [event("op", 20, 26, track=1, name="c10d::allreduce_", category="communication")]
+    rows += [event("op", 22, 50, track=2, name="gloo:all_reduce", category="communication", collective=0)]
     rank = a_rank(rows, [window(0, 60)], works_on="host")
     expected = {"compute_only": 20, "overlapped": 4, "exposed_comm": 24, "exposed_copy": 0, "idle": 12}
     found = {name: main(rank, f"time.{name}") for name in expected}

@@ -218,10 +218,8 @@ def sequences(rank: RankView, length: int) -> Found:
 
 
 # a 10 ns, gap 5, b 5 ns, gap 10, a 10 ns, gap 0, b 20 ns; a and b without their template arguments.
-TURNS = [
-    *(kernel("void a<float>(int)", 0, 10), kernel("b", 15, 20)),
-    *(kernel("void a<half>(int)", 30, 40), kernel("b", 40, 60)),
-]
+TURNS = [kernel("void a<float>(int)", 0, 10), kernel("b", 15, 20), kernel("void a<half>(int)", 30, 40)]
+TURNS += [kernel("b", 40, 60)]
 # Four kernels of 1, 2, 3 and 4 ns with gaps of 9, 8 and 7: three pairs, two triples.
 ALIKE = [kernel("a", 10 * n, 11 * n + 1) for n in range(4)]
 A, B = kernel("a", 0, 10), kernel("b", 20, 30)

@@ -28,13 +28,9 @@ BF16 = '["c10::BFloat16","c10::BFloat16"]'
 SQUARE = "[[100,100],[100,100]]"
 NO_MODEL = "no cost model for this operator"
 MM = {"name": "aten::mm", "shapes": SQUARE, "dtypes": BF16}
-OPERATORS: list[dict[str, Any]] = [
-    {"operator": 1, **MM},
-    {"operator": 2, **MM},
-    {"operator": 3, **MM, "shapes": "[[100,100],[100,50]]"},
-    {"operator": 4, "name": "mine::sort"},
-    {"operator": 5, **MM},
-]
+OPERATORS: list[dict[str, Any]] = [{"operator": 1, **MM}, {"operator": 2, **MM}]
+OPERATORS += [{"operator": 3, **MM, "shapes": "[[100,100],[100,50]]"}, {"operator": 4, "name": "mine::sort"}]
+OPERATORS += [{"operator": 5, **MM}]
 # mm of Q (100 + 300 ns) and K (200), sort in the attention (40), mm in the net (10 + 5), outside (7).
 ROWS = [
     compute(0, 100, operator=1, name="gemm<64>", phase="forward", module="Net_0/Attn_1/Q_0"),
@@ -62,20 +58,15 @@ def times(by: str, where: tuple[str, ...] = (), *, tree: bool = False) -> dict[A
 
 
 def test_several_keys() -> None:
-    assert times("op,phase") == {
-        ("aten::mm", "forward"): (2, 300),
-        ("aten::mm", "backward"): (2, 315),
-        ("mine::sort", "forward"): (1, 40),
-        ("alone", "other"): (1, 7),
-    }
+    expected = {("aten::mm", "forward"): (2, 300), ("aten::mm", "backward"): (2, 315)}
+    expected |= {("mine::sort", "forward"): (1, 40), ("alone", "other"): (1, 7)}
+    assert times("op,phase") == expected
     # By kernel launches count, not calls.
     gemms = {("gemm<64>", "forward"): (1, 100), ("gemm<64>", "backward"): (2, 310)}
     gemms |= {("gemm<32>", "forward"): (1, 200), ("split_k", "backward"): (1, 5)}
-    assert times("kernel,phase,op") == {
-        **{(*words, "aten::mm"): own for words, own in gemms.items()},
-        ("sort_k", "forward", "mine::sort"): (1, 40),
-        ("alone", "other", "alone"): (1, 7),
-    }
+    wanted = {**{(*words, "aten::mm"): own for words, own in gemms.items()}}
+    wanted |= {("sort_k", "forward", "mine::sort"): (1, 40), ("alone", "other", "alone"): (1, 7)}
+    assert times("kernel,phase,op") == wanted
 
 
 @pytest.mark.parametrize(
@@ -144,11 +135,8 @@ def test_a_tree_has_inclusive_and_own_time() -> None:
         "Net_0/Attn_1/Q_0": (2, 400, 400), "Net_0/Attn_2/K_1": (1, 200, 200),
     }  # fmt: skip
     assert times("class", tree=True)["Net_*/Attn_*"] == (4, 640)
-    assert times("class", ("phase=backward",), tree=True) == {
-        "Net_*": (2, 315),
-        "Net_*/Attn_*": (1, 300),
-        "Net_*/Attn_*/Q_*": (1, 300),
-    }
+    expected = {"Net_*": (2, 315), "Net_*/Attn_*": (1, 300), "Net_*/Attn_*/Q_*": (1, 300)}
+    assert times("class", ("phase=backward",), tree=True) == expected
 
 
 def test_kernels_without_a_model_and_the_modelled_share_of_time() -> None:

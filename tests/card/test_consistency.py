@@ -81,10 +81,8 @@ def test_degrees_of_no_run(framework: str, count: int, degrees: dict[str, int], 
 
 
 def test_every_way_to_count_the_devices_is_offered() -> None:
-    card = {
-        "software": {"framework": {"name": "sglang"}},
-        "parallelism": {"tp": 8, "dp_replicate": 2, "cp": 2},
-    }
+    card = {"software": {"framework": {"name": "sglang"}}}
+    card |= {"parallelism": {"tp": 8, "dp_replicate": 2, "cp": 2}}
     assert set(layout_products(card).values()) == {32, 16, 8}
 
 

@@ -76,12 +76,8 @@ def test_the_input_length_of_inference_may_be_stated_as_the_sequence_length() ->
 
     def differing(**batch: int) -> list[str]:
         model = {"name": "Qwen/Qwen3-4B"}
-        workload = {
-            "phase": "inference",
-            "model": model,
-            "precision": "bf16",
-            "batch": {"global": 128, **batch},
-        }
+        workload = {"phase": "inference", "model": model, "precision": "bf16"}
+        workload |= {"batch": {"global": 128, **batch}}
         return [path for path, _ in standard.contradictions({"workload": workload})]
 
     assert differing(sequence_length=1024) == []

@@ -319,12 +319,11 @@ def test_all_problems_come_at_once_in_the_order_of_the_file(changed: Change) -> 
     )
     with pytest.raises(CheckFailed) as caught:
         load_card(card)
-    assert [line.removeprefix(f"{card}:").split(": ")[0:2] for line in str(caught.value).splitlines()] == [
-        ["8", "workload.precision"],
-        ["9", "workload.presicion"],
-        ["10", "workload.phase"],
-        ["11", "workload.steps"],
-    ]
+    expected = [["8", "workload.precision"], ["9", "workload.presicion"], ["10", "workload.phase"]]
+    expected += [["11", "workload.steps"]]
+    assert [
+        line.removeprefix(f"{card}:").split(": ")[0:2] for line in str(caught.value).splitlines()
+    ] == expected
 
 
 def test_a_card_is_valid_as_it_is_and_sent_to_upgrade_as_version_1(complete: Path, changed: Change) -> None:

@@ -23,14 +23,8 @@ GLOO = Path(__file__).parents[2] / "traces" / "tiny-llama-ddp4-gloo-cpu"
 SYS = "/sys/class/infiniband"
 TTFTS = [0.031, 0.25, 0.125, 0.0625, 0.5]
 ITLS = [[0.01, 0.02], [0.03], [0.011, 0.013, 0.017], [], [0.02] * 4]
-LISTS = {
-    "input_lens": [100] * 5,
-    "output_lens": [len(gaps) + 1 for gaps in ITLS],
-    "ttfts": TTFTS,
-    "itls": ITLS,
-    "generated_texts": ["the answer"] * 5,
-    "errors": [""] * 5,
-}
+LISTS = {"input_lens": [100] * 5, "output_lens": [len(gaps) + 1 for gaps in ITLS], "ttfts": TTFTS}
+LISTS |= {"itls": ITLS, "generated_texts": ["the answer"] * 5, "errors": [""] * 5}
 VLLM = json.loads("""{
   "date": "20251002-101112", "backend": "vllm", "model_id": "/home/somebody/models/Llama-3.1-8B",
   "tokenizer_id": "/home/somebody/models/Llama-3.1-8B", "num_prompts": 5, "request_rate": "inf",
@@ -211,11 +205,8 @@ def test_everything_in_one_folder_beside_traces(call: Call, told: Any, tmp_path:
     }
     assert {key: rows[key]["value"] for key in values} == values
     assert rows["time.step", None, None, None]["status"] == "ok"
-    sources = {
-        "comm.measured_busbw": "nccl_tests",
-        "comm.nic_bytes": "fabric_counters",
-        "time.step": "kineto",
-    }
+    sources = {"comm.measured_busbw": "nccl_tests", "comm.nic_bytes": "fabric_counters"}
+    sources |= {"time.step": "kineto"}
     for (metric, *_), row in rows.items():
         assert row["source"], row
         assert row["source"] == sources.get(metric, row["source"])

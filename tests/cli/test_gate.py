@@ -31,11 +31,8 @@ def job(tmp_path: Path) -> Job:
         program = Program(ops, steps=12, jitter=40, closing=True)
         truth = simulate(Layout(dp=2, gpus_per_host=2), program, seed=seed)
         files = write(truth, folder / "traces", other.pop("distortion", Distortion())).files
-        workload = {
-            "phase": "training",
-            "precision": "bf16",
-            "batch": {"global": batch, "sequence_length": 128},
-        }
+        workload = {"phase": "training", "precision": "bf16"}
+        workload |= {"batch": {"global": batch, "sequence_length": 128}}
         traces = [
             {"path": f"traces/{path.name}", "format": "kineto", "ranks": [rank]}
             for rank, path in sorted(files.items())

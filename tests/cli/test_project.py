@@ -40,12 +40,8 @@ SOURCES = (
     *(f"traces/{name}" for name in ("llama-train-compiled-h100", "llama-decode-h100", "tiny-jax-h100")),
 )
 """All evidence with a single rank and a step."""
-STATED = {
-    "workload.phase": "inference",
-    "workload.model.parameters": 25_557_032,
-    "workload.precision": "fp32",
-    "hardware.accelerator": "nvidia-a100-sxm4-80gb",
-}
+STATED = {"workload.phase": "inference", "workload.model.parameters": 25_557_032}
+STATED |= {"workload.precision": "fp32", "hardware.accelerator": "nvidia-a100-sxm4-80gb"}
 """What the person knows of the job, by the field that a refusal asks for."""
 
 

@@ -28,14 +28,9 @@ from cclbench.replay.tables import Windowed
 H0, H1, H2, K0, K1, ARRIVAL, TRANSFER, C, ARRIVAL_1, TRANSFER_1, MEETING = range(11)
 
 
-NOTHING_ELSE: dict[str, Any] = {
-    "categories": (),
-    "names": (),
-    "inferred": Counter(),
-    "traced": Counter(),
-    "windowed": tuple(Windowed(rank, False, "device", (), ()) for rank in (0, 1)),
-    "assumed": (np.empty(0, np.int64), np.empty(0, np.int64)),
-}
+NOTHING_ELSE: dict[str, Any] = {"categories": (), "names": (), "inferred": Counter(), "traced": Counter()}
+NOTHING_ELSE |= {"windowed": tuple(Windowed(rank, False, "device", (), ()) for rank in (0, 1))}
+NOTHING_ELSE |= {"assumed": (np.empty(0, np.int64), np.empty(0, np.int64))}
 """Of a graph of two ranks: no names, nothing inferred."""
 
 
@@ -223,11 +218,8 @@ def test_bytes_of_a_node() -> None:
     file = BytesIO()
     chakra.write_node(file, 3, "k", chakra.COMPUTE, [1, 2], [], (1_999, 1_999, 300_000), {"is_cpu_op": False})
     node = bytes.fromhex("0803 1201 6b 1804 2a02 0102 3001 38ab02")  # 1 us; 300 us - 1 us = 299 us
-    attributes = [
-        b"\x0a\x08start_ns" + b"\x48\xcf\x0f",
-        b"\x0a\x0bduration_ns" + b"\x48\x91\x98\x12",
-        b"\x0a\x09is_cpu_op" + b"\xd8\x01\x00",
-    ]
+    attributes = [b"\x0a\x08start_ns" + b"\x48\xcf\x0f", b"\x0a\x0bduration_ns" + b"\x48\x91\x98\x12"]
+    attributes += [b"\x0a\x09is_cpu_op" + b"\xd8\x01\x00"]
     expected = node + b"".join(b"\x52" + bytes([len(each)]) + each for each in attributes)
     assert file.getvalue() == bytes([len(expected)]) + expected
 

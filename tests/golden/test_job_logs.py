@@ -110,14 +110,9 @@ def test_eighteen_logs_of_mlperf(test_data: Path, measure: Measure) -> None:
         assert figures(run, "log.tokens")[None, None, None] == pytest.approx(rate, rel=1e-6)
 
 
-ACCELERATORS = {
-    "MI355X_EPYC_9575F_pytorch": (1, 8),
-    "theia_ngpu72_ngc25.09_nemo": (18, 4),
-    "theia_ngpu8_ngc25.09_nemo": (2, 4),
-    "hpg.dgxb200x8.n1": (1, 8),
-    "hpg.dgxb200x8.n4": (4, 8),
-    "hpg.dgxb200x8.n16": (16, 8),
-}
+ACCELERATORS = {"MI355X_EPYC_9575F_pytorch": (1, 8), "theia_ngpu72_ngc25.09_nemo": (18, 4)}
+ACCELERATORS |= {"theia_ngpu8_ngc25.09_nemo": (2, 4), "hpg.dgxb200x8.n1": (1, 8), "hpg.dgxb200x8.n4": (4, 8)}
+ACCELERATORS |= {"hpg.dgxb200x8.n16": (16, 8)}
 """Nodes, and accelerators of each, as the submissions' published descriptions state them."""
 
 
@@ -329,11 +324,8 @@ def test_flight_recorder_dumps_tell_the_same(traced: tuple[Path, pd.DataFrame], 
     }
 
 
-KINDS = {
-    "AllGather": ("all_gather", 8),
-    "ReduceScatter": ("reduce_scatter", 8),
-    "AllReduce": ("all_reduce", 1),
-}
+KINDS = {"AllGather": ("all_gather", 8), "ReduceScatter": ("reduce_scatter", 8)}
+KINDS |= {"AllReduce": ("all_reduce", 1)}
 KINDS |= {name: (name.lower(), 1) for name in ("Broadcast", "Send", "Recv")}
 
 

@@ -186,10 +186,8 @@ def test_mpi_beside_a_device(nsys, measure):
 
 def secrets(path: Path) -> set[str]:
     """Environment, names of hosts, users and processes, command lines in an export, but for generic words."""
-    wanted = {
-        "META_DATA_CAPTURE": "name GLOB 'PROCESS_*' OR name GLOB 'DEVICE_*' OR name GLOB 'PACKAGE*'",
-        "TARGET_INFO_SYSTEM_ENV": "name IN ('Hostname', 'DeviceEnvironment', 'TargetInstallDir')",
-    }
+    wanted = {"META_DATA_CAPTURE": "name GLOB 'PROCESS_*' OR name GLOB 'DEVICE_*' OR name GLOB 'PACKAGE*'"}
+    wanted |= {"TARGET_INFO_SYSTEM_ENV": "name IN ('Hostname', 'DeviceEnvironment', 'TargetInstallDir')"}
     texts: list[bytes] = []
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         connection.text_factory = bytes

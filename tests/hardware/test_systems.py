@@ -16,12 +16,8 @@ from cclbench.hardware.rates import Rate, rate_of
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
 
 # What the catalog promises by name.
-CONTRACT = [
-    *("aws-p4de", "aws-p5", "aws-p5en", "aws-p6-b200"),
-    *("gcp-a3-mega", "gcp-a4", "perlmutter-gpu", "alps-gh200"),
-    *("dgx-a100", "dgx-h100", "dgx-b200", "mi300x-8gpu"),
-    "mi355x-8gpu",
-]
+CONTRACT = ["aws-p4de", "aws-p5", "aws-p5en", "aws-p6-b200", "gcp-a3-mega", "gcp-a4", "perlmutter-gpu"]
+CONTRACT += ["alps-gh200", "dgx-a100", "dgx-h100", "dgx-b200", "mi300x-8gpu", "mi355x-8gpu"]
 
 
 def test_the_contract_has_its_systems() -> None:

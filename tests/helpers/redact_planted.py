@@ -77,12 +77,8 @@ LINES = (
 )
 """Where people leave them."""
 TEXT = "\n".join([*LINES, PEM])
-ENVIRONMENT = {
-    "DEPLOY": "moonshot-staging",
-    "PATH": "/opt/secret-sauce/bin:/bin",
-    "RANK": "0",
-    "USER": "zoltan7",
-}
+ENVIRONMENT = {"DEPLOY": "moonshot-staging", "PATH": "/opt/secret-sauce/bin:/bin", "RANK": "0"}
+ENVIRONMENT |= {"USER": "zoltan7"}
 ARGUMENTS = ["python", "finetune_moonshot.py", "--tuning-trick=warp9"]
 
 
@@ -109,13 +105,9 @@ def kineto(source: Path, target: Path) -> None:
     target.write_bytes(gzip.compress(json.dumps({**extra, **trace}).encode(), mtime=0))
 
 
-CAPTURED = [
-    ("PROCESS_9:COMMAND", "finetune_moonshot.py"),
-    ("PROCESS_9:ARGUMENT_0", "--tuning-trick=warp9"),
-    ("PROCESS_9:USER_NAME", "Quimby-Lead"),
-    ("PROCESS_9:ENVIRONMENT_VARIABLE", 'DEPLOY="moonshot-staging"'),
-    ("NOTE", TEXT),
-]
+CAPTURED = [("PROCESS_9:COMMAND", "finetune_moonshot.py"), ("PROCESS_9:ARGUMENT_0", "--tuning-trick=warp9")]
+CAPTURED += [("PROCESS_9:USER_NAME", "Quimby-Lead")]
+CAPTURED += [("PROCESS_9:ENVIRONMENT_VARIABLE", 'DEPLOY="moonshot-staging"'), ("NOTE", TEXT)]
 
 
 def nsys(source: Path, target: Path) -> None:

@@ -238,13 +238,8 @@ def test_archives_stay_in_a_folder(call: Call, cards: tuple[Path, Path], tmp_pat
 @pytest.mark.parametrize("command", ["run", "card validate", "card show"])
 def test_cards_that_point_elsewhere(call: Call, tmp_path: Path, command: str, key: str, text: str) -> None:
     card = job.card("hostile", ["traces/rank0.json"])
-    places = {
-        "id": card,
-        "path": card["evidence"]["traces"][0],
-        "calibration": card["hardware"],
-        "url": card["workload"]["model"],
-        "launch": card["evidence"],
-    }
+    places = {"id": card, "path": card["evidence"]["traces"][0], "calibration": card["hardware"]}
+    places |= {"url": card["workload"]["model"], "launch": card["evidence"]}
     places[key][key] = text
     path = tmp_path / "workload_cards" / "hostile.yaml"
     path.parent.mkdir()

@@ -173,10 +173,8 @@ def test_the_doubt_is_the_larger_spread_up_to_1_us(gaps: Sequence[float], doubt:
 def test_a_launch_of_several_rows_belongs_to_the_first_of_them() -> None:
     """Two of one launch, whichever lane; of a graph's launch one row may be all that was kept."""
     launches = [launch(0, 0), launch(1, 1), launch(2, 2, "cudaGraphLaunch"), launch(3, 3)]
-    work = [
-        *(kernel(30, 40, 0), kernel(20, 25, 0, lane=BESIDE), kernel(50, 60, 1)),
-        *(kernel(70, 80, 2), kernel(90, 95, 3), kernel(97, 98, -1)),
-    ]
+    work = [kernel(30, 40, 0), kernel(20, 25, 0, lane=BESIDE), kernel(50, 60, 1), kernel(70, 80, 2)]
+    work += [kernel(90, 95, 3), kernel(97, 98, -1)]
     found = device(launches, *work)
     assert found.rows.start.tolist() == [30_000, 50_000, 70_000, 90_000, 97_000, 20_000]
     assert found.batch.tolist() == [0, -1, 2, -1, -1, 0]

@@ -105,10 +105,8 @@ def test_a_synchronise_call_waits_for_what_is_stated(
     what: int, returns: float, of: int, recorded: float | None, end: float
 ) -> None:
     """Kernels of 100 on stream 7, of 20 on stream 20; behind the call one of 3 is launched on stream 24."""
-    work = [
-        *(item("a", 5, 105, 1, ONE), item("b", 7, 27, 2, TWO)),
-        item("c", returns + 5, returns + 8, 3, THREE),
-    ]
+    work = [item("a", 5, 105, 1, ONE), item("b", 7, 27, 2, TWO)]
+    work += [item("c", returns + 5, returns + 8, 3, THREE)]
     call: Item = item("cudaSynchronize", 6, returns, 80)
     stated = syncs((what, 6, 20 if what == STREAM_SYNC else -1, 80, of, recorded))
     launches = [launch(0, 1), launch(2, 2), launch(returns, 3)]
@@ -183,10 +181,8 @@ def ranks(*arrivals: float) -> list[GraphInput]:
     done, made = max(arrivals) + 20, []
     for r, at in enumerate(arrivals):
         alone = [item("x", 2, 4, lane=(0, 9), call=0)] if r == 0 else []
-        work = [
-            item(f"k{r}", 5, at, 1, category="gemm"),
-            item("nccl", at, done, call=len(alone), lane=(0, 7)),
-        ]
+        work = [item(f"k{r}", 5, at, 1, category="gemm")]
+        work += [item("nccl", at, done, call=len(alone), lane=(0, 7))]
         more = {"instances": [3, 5] if r == 0 else [5], "size": len(arrivals), "windows": [(0, 0, done)]}
         made.append(rank(r, launches=[launch(0, 1)], work=[*work, *alone], **more))
     object.__setattr__(made[0].calls, "complete", np.array([False, True]))

@@ -171,12 +171,9 @@ def stages() -> Graph:
     """A kernel of 10 µs, of 20 on rank 1, an optimizer's of 4, transfers of 6 and 8 of two groups."""
     made = []
     for r in (0, 1):
-        work = [
-            item("k", 0, 10 * (1 + r), category="gemm"),
-            item("o", 20, 24, category="optimizer"),
-            item("t", 30, 36, call=0, category="communication", step=1),
-            item("u", 40, 48, call=1, category="communication", step=1),
-        ]
+        work = [item("k", 0, 10 * (1 + r), category="gemm"), item("o", 20, 24, category="optimizer")]
+        work += [item("t", 30, 36, call=0, category="communication", step=1)]
+        work += [item("u", 40, 48, call=1, category="communication", step=1)]
         one = rank(r, work=work, instances=[0, 1], windows=[(0, 0, 30), (1, 30, 50)])
         object.__setattr__(one.calls, "group", ("0-1", "other"))
         made.append(one)

@@ -25,10 +25,8 @@ from cclbench.replay.rescale import (
     token_nodes,
 )
 
-FULL: Mapping[str, Any] = {
-    "model": {"hidden": 64, "layers": 3, "parameters": 7_000},
-    "batch": {"global": 48, "micro": 2, "sequence_length": 128},
-}
+FULL: Mapping[str, Any] = {"model": {"hidden": 64, "layers": 3, "parameters": 7_000}}
+FULL |= {"batch": {"global": 48, "micro": 2, "sequence_length": 128}}
 
 
 def kernels() -> Graph:

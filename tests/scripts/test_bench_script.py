@@ -425,11 +425,8 @@ def manifest(origin: str, tmp_path: Path) -> Path:
     def listed(name: str, content: bytes, **more: str) -> dict[str, object]:
         return {"file": name, "bytes": len(content), "sha256": sha256(content).hexdigest(), **more}
 
-    files = [
-        listed("kineto/a.json", A, path="a file.json"),
-        listed("kineto/b.json", B, path="b.json"),
-        listed("job/rank0.json.gz", MEMBER, path="job.tar.gz", member="job/rank0.json"),
-    ]
+    files = [listed("kineto/a.json", A, path="a file.json"), listed("kineto/b.json", B, path="b.json")]
+    files += [listed("job/rank0.json.gz", MEMBER, path="job.tar.gz", member="job/rank0.json")]
     path = tmp_path / "fixtures.yaml"
     public = {"repository": "o/r", "commit": "c1", "licence": "MIT", "files": files}
     ours = {"reason": "ours", "licence": "MIT", "files": [listed("mine.csv", b"x")]}

@@ -55,11 +55,8 @@ def test_a_steps_overlap_is_that_of_all_ranks(tmp_path: Path) -> None:
 
 
 def test_steps_without_communication_are_counted(tmp_path: Path) -> None:
-    rows = [
-        *(row("time.step", 0.1, step=step) for step in (3, 4)),
-        *by_step("time.overlapped", [[0.1, 0.0]]),
-        *by_step("comm.time", [[0.2, 0.0]]),
-    ]
+    rows = [*(row("time.step", 0.1, step=step) for step in (3, 4)), *by_step("time.overlapped", [[0.1, 0.0]])]
+    rows += [*by_step("comm.time", [[0.2, 0.0]])]
     run = one(tmp_path, rows)
     assert steps_of(run.results) == ([(3, 0.5, 0.1)], 1)
     assert overlap_chart([run]).missing == ("1 steps without communication on any rank are not drawn",)
@@ -124,10 +121,8 @@ def test_who_waits_less_than_the_median_comes_late(tmp_path: Path) -> None:
 
 
 def test_without_waits_who_computes_longer_does(tmp_path: Path) -> None:
-    rows = [
-        row("comm.wait", None, reason="one rank is missing"),
-        *by_step("compute.time", [[1.0, 2.0], [3.0, 2.0]]),
-    ]
+    rows = [row("comm.wait", None, reason="one rank is missing")]
+    rows += [*by_step("compute.time", [[1.0, 2.0], [3.0, 2.0]])]
     late, _ = rank_lateness(one(tmp_path, rows))
     assert late.values.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
     assert "Waiting is unknown: one rank is missing." in late.words

@@ -78,11 +78,9 @@ def test_flows_are_the_transfers_that_leave_a_node() -> None:
     assert found.measured_ns[by_begin].tolist() == [30_000, 40_000, 20_000]
     order = {int(flow): place for place, flow in enumerate(by_begin.tolist())}
     at = [order[flow] for flow in found.flow.tolist()]
-    assert sorted(zip(at, rank_of, found.place.tolist(), found.local.tolist(), strict=True)) == [
-        *((0, 0, 0, 0), (0, 2, 1, 0)),
-        *((1, 0, 0, 0), (1, 1, 0, 1), (1, 2, 1, 0), (1, 3, 1, 1)),
-        (2, 1, 0, 1),
-    ]
+    expected = [(0, 0, 0, 0), (0, 2, 1, 0), (1, 0, 0, 0), (1, 1, 0, 1), (1, 2, 1, 0), (1, 3, 1, 1)]
+    expected += [(2, 1, 0, 1)]
+    assert sorted(zip(at, rank_of, found.place.tolist(), found.local.tolist(), strict=True)) == expected
     sender = np.array(at) == 2
     assert (found.sends[sender].tolist(), found.receives[sender].tolist()) == ([True], [False])
     assert found.sends[~sender].all()
@@ -183,10 +181,8 @@ def test_what_is_usable_of_an_interface_is_known_of_some_machines() -> None:
 def test_transfers_of_a_group_are_told_by_kind() -> None:
     graph = traced(4, *CALLS, nbytes=[5, 5, 0, 5], known=(True, True, True, False))
     found = of_groups(on(graph, ALL), "all_reduce", "all_gather", "send")
-    assert {word: graph.nodes.start[at].tolist() for word, at in found.items()} == {
-        ("all_reduce", "near"): [0, 0],
-        ("all_reduce", "far"): [20_000, 20_000],
-    }
+    expected = {("all_reduce", "near"): [0, 0], ("all_reduce", "far"): [20_000, 20_000]}
+    assert {word: graph.nodes.start[at].tolist() for word, at in found.items()} == expected
     assert set(of_groups(on(graph, {**ALL, "near": (0,)}), "all_reduce")) == {("all_reduce", "far")}
     assert not of_groups(on(graph, ALL), "broadcast")
     since = np.where(graph.nodes.start == 20_000, 0, -1).tolist()
