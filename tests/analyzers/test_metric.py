@@ -44,7 +44,7 @@ from cclbench.analyzers.view.columns import (
 )
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.ground.errors import UsageError
-from cclbench.ground.intervals import Intervals, begins
+from cclbench.ground.intervals import Intervals
 from cclbench.ground.registry import Registry
 from cclbench.ground.schema import COLLECTIVES
 from cclbench.hardware import catalog
@@ -207,19 +207,6 @@ def test_parts_of_metrics_come_beside_other_metrics_in_order_of_names() -> None:
 
 
 WORDS = pa.dictionary(pa.int32(), pa.string())
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([], []),
-        ([0], [True]),
-        ([3, 3, 5, 3, 3], [True, False, True, True, False]),
-        ([-1, -1, 0], [True, False, True]),
-    ],
-)
-def test_where_values_begin_anew(values: list[int], expected: list[bool]) -> None:
-    assert begins(np.array(values, np.int64)).tolist() == expected
 
 
 def test_words_of_chunks_that_number_them_differently_and_of_plain_columns() -> None:

@@ -49,7 +49,7 @@ def shell(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     ("words", "heavy", "says"),
     [
         *((words, HEAVY, "Usage") for words in (["--help"], ["run", "--help"], ["list", "--help"])),
-        (["sql", "--help"], HEAVY, "Usage"),
+        *((["sql", "--help"], HEAVY, "Usage"), (["card", "validate", "--help"], HEAVY, "Usage")),
         # `pyarrow.compute` makes some 250 functions when it is imported; causes are for other names
         (["list", "metrics"], ("pyarrow.compute", "cclbench.findings.causes"), "time.step"),
         (["explain", "time.step"], ("pyarrow.compute", "cclbench.findings.causes"), "time.step"),

@@ -213,10 +213,6 @@ def test_steps_given_as_data(rows_of: Rows, tmp_path: Path) -> None:
         (STEPS, ("--calibration", "x.yaml"), 2, "--calibration"),
         (STEPS, ("--nodes", 3), 2, "do not divide equally over 3 nodes"),
         ("", (), 3, "steps.yaml"),
-        ("[1, 2]", (), 3, "steps.yaml"),
-        ("kind: all_gather", (), 3, "steps.yaml"),
-        (STEPS.replace("0.25", "-1"), (), 3, "steps.yaml"),
-        (STEPS.replace("[0, 1,", "[0, 9,"), (), 3, "steps.yaml"),
         ("a: &a [*a]", (), 3, "steps.yaml"),
     ],
 )

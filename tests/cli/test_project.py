@@ -15,6 +15,7 @@ import pytest
 import yaml
 from formats.test_serving import SGLANG, VLLM
 from helpers.command_line import Answer, Call
+from helpers.neo_card import neo_card  # noqa: F401 - a fixture
 from helpers.page_commands import blocks
 from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 from hypothesis import given

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers.neo_card import CARD as NEO
+from helpers.neo_card import neo_card  # noqa: F401 - a fixture
 from helpers.replay_subjects import card, degrees
 
 import cclbench
