@@ -1,22 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What allocators held: hand-made traces and snapshots whose answers can be worked out on paper."""
+"""Memory metrics of snapshots and traces, and peaks under other settings, on paper."""
 
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from analyzers.test_traced_blocks import history, memory, operator
 from formats.test_memory_snapshot import block, event, segment, snapshot
 from helpers.hand_made import a_rank, compute, main, reason, run_parts, values, window
 from helpers.hand_made import event as row
 
 import cclbench
 from cclbench.analyzers import stand_ins
-from cclbench.analyzers.view.allocator import Site
+from cclbench.analyzers.view.allocator import RECOMPUTED, Calls, Owners, Site
 from cclbench.analyzers.view.histories import of_run
-from cclbench.ground.errors import UsageError
+from cclbench.analyzers.view.memory_changes import (
+    MemoryAccount,
+    with_batch,
+    with_checkpoints,
+    with_sharded_states,
+)
+from cclbench.analyzers.view.memory_scenarios import predict_memory
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.record.run import Run
 
 
@@ -154,12 +165,8 @@ def allocator(at: int, held: int, reserved: int | None = None, device: int | Non
 
 
 def test_reserved_and_unused_memory_of_a_trace() -> None:
-    rows = [
-        allocator(5, 700, 2000),
-        allocator(6, 900, 1000),
-        allocator(7, 800, 4000),
-        allocator(200, 1, 9000),
-    ]
+    rows = [allocator(5, 700, 2000), allocator(6, 900, 1000), allocator(7, 800, 4000)]
+    rows += [allocator(200, 1, 9000)]
     rank = a_rank(rows, [window(0, 100)])
     assert main(rank, "memory.peak_reserved") == 4000
     assert main(rank, "memory.reserved_unused") == 1000 - 900
@@ -223,3 +230,146 @@ def test_growth_is_what_stays_from_step_to_step() -> None:
         ([compute(0, 1)], marks(0, 1, 2), "no allocator events"),
     ):
         assert why in reason(a_rank(own, steps), "memory.growth")
+
+
+MODULES = ("Net_0/Block_0", "Net_0/Block_1", "Net_0/Head_0")
+PHASES = ("forward", "backward", "optimizer", RECOMPUTED)
+
+# begin, end, bytes, module, phase.  The first block allocates 100 B that it saves, 50 B that it frees at
+# once, and its output; the second one 200 B and its output.  Their backward passes begin at 8 and 11.
+ROWS = [(1, 13, 100, 0, 0), (2, 3, 50, 0, 0), (4, 12, 10, 0, 0), (5, 10, 200, 1, 0), (6, 9, 20, 1, 0)]
+ROWS += [(7, 14, 1, 2, 1), (8, 14, 5, 1, 1), (11, 14, 7, 0, 1)]
+
+
+def account(rows: list[tuple[int, ...]] = ROWS, moments: int = 14) -> MemoryAccount:
+    begin, end, size, module, phase = np.array(rows, np.int64).T
+    sites, number = (None, *(f"line {n}" for n in range(len(rows)))), np.arange(len(rows))
+    calls = Calls(MODULES, module, PHASES, phase)
+    owners = Owners(sites, moments, number + 1, size, number, begin, end, released=end, calls=calls)
+    return MemoryAccount.of_blocks(owners)
+
+
+def test_a_checkpointed_module_frees_what_it_saves_and_allocates_it_again() -> None:
+    recorded = account()
+    assert recorded.owners.allocated().max() == 100 + 10 + 200 + 20 + 1 + 5
+    new, calls = with_checkpoints(recorded, "Block")
+    held = new.owners.allocated()
+    assert calls == 2
+    expected = {
+        2 * 4: 100 + 10,
+        2 * 5: 10 + 200,
+        2 * 7: 10 + 20 + 1,
+        2 * 8 - 1: 10 + 20 + 1 + 200,
+        2 * 8: 10 + 20 + 1 + 200 + 5,
+        # The first block held 150 B when it ran, and holds them when it runs again.
+        2 * 11 - 1: 10 + 1 + 5 + 150,
+        2 * 11: 10 + 1 + 5 + 100 + 7,
+        len(held) - 1: 1 + 5 + 7,
+    }
+    assert {moment: held[moment] for moment in expected} == expected
+    assert held.max() == held[2 * 8]
+    assert new.by_category(2 * 11 - 1)["workspace"] == 50
+    # One module by its path.
+    new, calls = with_checkpoints(recorded, "Net_0/Block_1")
+    assert (calls, new.owners.allocated()[2 * 7]) == (1, 100 + 10 + 20 + 1)
+
+
+def test_calls_before_a_common_backward_pass_are_apart() -> None:
+    """Two micro-batches: the second call is first in the backward pass, and frees its own block."""
+    rows = [(1, 9, 100, 0, 0), (2, 9, 1, 0, 0), (3, 8, 5, 2, 0)]
+    rows += [(4, 7, 100, 0, 0), (5, 7, 1, 0, 0), (6, 10, 3, 2, 1)]
+    new, calls = with_checkpoints(account(rows, 10), "Block")
+    held = new.owners.allocated()
+    assert (calls, held[2 * 6], held[2 * 9 - 1]) == (2, 1 + 5 + 1 + 3, 1 + 3 + 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"modules": ()}, "names no modules"),
+        ({"phase": np.array([0, 0, 0, 0, 0, 1, 1, 3])}, "recomputed already"),
+        ({"phase": np.zeros(8, np.int64)}, "no call of Block keeps activations"),
+    ],
+)
+def test_what_cannot_be_checkpointed(change: dict[str, object], message: str) -> None:
+    recorded = account()
+    assert recorded.owners.calls is not None
+    owners = replace(recorded.owners, calls=replace(recorded.owners.calls, **change))
+    with pytest.raises(InputError, match=message):
+        with_checkpoints(MemoryAccount.of_blocks(owners), "Block")
+
+
+def test_modules_are_named_by_class_or_path() -> None:
+    with pytest.raises(UsageError, match="no module 'Blok'"):
+        with_checkpoints(account(), "Blok")
+    with pytest.raises(InputError, match="names no modules"):
+        with_checkpoints(replace(account(), owners=replace(account().owners, calls=None)), "Block")
+
+
+def test_a_batch_scales_what_the_passes_use_but_gradients_and_odd_sizes() -> None:
+    rows = [(*row, 2, 2) for row in [(9, 11, 50)]]
+    recorded = account([*ROWS[:7], rows[0], (11, 14, 70, 0, 1), (12, 14, 8, 2, 0)])
+    new, share = with_batch(recorded, 10, 20)
+    assert new.owners.bytes.tolist() == [200, 100, 20, 400, 40, 1, 5, 50, 70, 8]
+    assert share == 1.0
+    assert with_batch(recorded, 200, 201)[1] == 200 / 330
+    assert with_batch(recorded, 10, 5)[0].owners.bytes.tolist()[:5] == [50, 25, 5, 100, 10]
+    with pytest.raises(InputError, match="no activations"):
+        with_batch(account([(1, 2, 5, 0, 0)]), 1, 2)
+
+
+def test_states_are_shared() -> None:
+    recorded = account([*ROWS, (12, 14, 8, 2, 2), (13, 14, 7, 2, 2)])
+    new = with_sharded_states(recorded, 2)
+    assert new.owners.bytes.tolist()[-2:] == [4, 4]
+    assert new.by_category(13)["optimizer states"] == 8
+    with pytest.raises(InputError, match="no optimizer states"):
+        with_sharded_states(account(), 2)
+
+
+# An activation of 80 B, 16 B of autograd, and 3 B that no batch of 8 divides.
+EVENTS = [memory(10, 80, 80, 1), memory(20, 83, 3, 2), memory(30, 99, 16, 3), memory(40, 19, -80, 1)]
+FORWARD = {"module": "Net_0", "phase": "forward"}
+
+
+def a_run(shapes: str | None = None, name: str = "aten::embedding", micro: int | None = None) -> Any:
+    operators = [
+        operator(25, 35, "aten::mm", "backward", module="Net_0", shapes="[[5, 5]]"),
+        operator(8, 22, name, **FORWARD, shapes=shapes),
+        operator(1, 2, "aten::randint", "forward", shapes="[[77]]"),
+    ]
+    batch = SimpleNamespace(workload=SimpleNamespace(batch=SimpleNamespace(micro=micro)))
+    tables, told = a_rank(operators=operators).tables, history(EVENTS, operators)
+    return SimpleNamespace(card=batch if micro else None, ranks=(0,), rank=lambda _: tables, told=told)
+
+
+@pytest.mark.parametrize(
+    ("run", "source"),
+    [
+        (a_run("[[1000, 4], [8, 24]]"), "by the sizes of aten::embedding"),
+        (a_run("[[8, 3, 32, 32], [3]]", "aten::conv2d"), "by the sizes of aten::conv2d"),
+        (a_run("[[5, 5]]", "aten::mm", micro=8), "by the card"),
+    ],
+)
+def test_the_batch_is_the_cards_or_that_of_the_first_call_of_a_module(run: Any, source: str) -> None:
+    prediction = predict_memory(run, run.told, ["batch=16"])
+    assert (prediction.recorded, prediction.peak) == (99, 2 * 80 + 3 + 2 * 16)
+    assert prediction.by_category["activations"] == 163
+    assert source in prediction.assumed[0]
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        *(
+            (a_run(shapes), "the batch size is unknown")
+            for shapes in (None, "[[1000, 4]]", "[]", "[3, 4]", '[[], ["a"]]', "[[1], [[2, 3]]]")
+        ),
+        # A batch that does not divide the activations, and a recording without owners.
+        (a_run("[[7, 2]]", "aten::mm"), "only 0"),
+        (SimpleNamespace(told=replace(a_run().told, owners=None)), "have no owners"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(run: Any, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        predict_memory(run, run.told, ["batch=16"])

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When ranks arrive at collectives, and the instances that they make up, worked out by hand."""
+"""When ranks arrive at collectives, their payloads, bytes exchanged and exposed instants, by hand."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,12 @@ from cclbench.analyzers.view.arrivals import (
     matched_in_windows,
     matched_rows,
 )
-from cclbench.analyzers.view.collectives import Label
-from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, parts_of, rank_meetings
+from cclbench.analyzers.view.collectives import Label, collective_payloads, label_numbers, sum_by_wider_label
+from cclbench.analyzers.view.exchanged import ExchangedBytes, exchanged_bytes
+from cclbench.analyzers.view.exposed import Exposed, Shared, split_exposed
+from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, rank_meetings
 from cclbench.analyzers.waiting import mean_over_instances
+from cclbench.ground.intervals import union
 
 PAIR = {"group": "0-1", "group_size": 2}
 TRIO = {"group": "0-2", "group_size": 3}
@@ -41,12 +45,9 @@ def test_what_is_not_complete_is_counted_by_the_first_reason_that_holds() -> Non
     rows = [collective("all_reduce", start, end, **columns) for start, end, columns in told]
     found = matched_rows(collectives_table(*rows))
     assert found.complete.tolist() == [True, False, False, False, False, False, False, True, False]
-    assert found.left_out == {
-        "in groups of one": 2,
-        "in instances that lack a rank": 1,
-        "of unknown process group": 1,
-        "not matched with another rank's": 3,
-    }
+    expected = {"in groups of one": 2, "in instances that lack a rank": 1, "of unknown process group": 1}
+    expected |= {"not matched with another rank's": 3}
+    assert found.left_out == expected
     # Groups of one are in no coverage, be they complete or not; reasons that do not occur are not listed.
     assert found.coverage == Coverage(1, 6, 1, 1 + 8 + 16 + 32 + 64 + 256)
     assert matched_rows(collectives_table(rows[0])).left_out == {}
@@ -93,12 +94,8 @@ def a_busy_rank() -> Any:
         | ({"arrival_ns": start + 5, "wait_ns": 0} if "instance" in columns else {})
         for kind, start, end, key, columns in own
     ]
-    rows = [
-        compute(10, 30),
-        compute(350, 380),
-        event("copy", 55, 70, track=3),
-        event("copy", 370, 390, track=3),
-    ]
+    rows = [compute(10, 30), compute(350, 380), event("copy", 55, 70, track=3)]
+    rows += [event("copy", 370, 390, track=3)]
     rows += [comm(start, end) for _, start, end, *_ in own]
     return a_rank(rows, [window(100, 1000)], calls, clock_residual_ns=2.5)
 
@@ -136,9 +133,7 @@ def test_what_a_rank_does_since_its_groups_previous_collective() -> None:
     ("rows", "spent"),
     [([], [0, 0, 0, 57]), ([compute(20, 30)], [10, 0, 0, 47]), ([compute(80, 90)], [0, 0, 0, 57])],
 )
-def test_before_its_first_collective_a_rank_idles_from_the_common_clocks_zero(
-    rows: list[dict[str, Any]], spent: list[int]
-) -> None:
+def test_before_its_first_collective_a_rank_idles(rows: list[dict[str, Any]], spent: list[int]) -> None:
     call = collective("all_reduce", 50, 60, arrival_ns=57, wait_ns=0, instance=0, **PAIR)
     found, _ = a_rank(rows, [window(0, 100)], [call]).arrivals
     assert found.before.tolist() == [NOTHING_BEFORE]
@@ -194,11 +189,9 @@ def listed(found: CollectiveInstances) -> list[tuple[int, ...]]:
 
 def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
     found = rank_meetings(three_ranks())
-    assert listed(found) == [
-        *((0, 4, 50, -1, 0), (0, 1, 60, -1, 0)),
-        *((1, 3, 70, 1, 20), (1, 1, 80, 1, 20), (1, 4, 90, 1, 20)),
-        *((2, 3, 290, 6, 70), (2, 4, 300, 6, 70)),
-    ]
+    expected = [(0, 4, 50, -1, 0), (0, 1, 60, -1, 0), (1, 3, 70, 1, 20), (1, 1, 80, 1, 20), (1, 4, 90, 1, 20)]
+    expected += [(2, 3, 290, 6, 70), (2, 4, 300, 6, 70)]
+    assert listed(found) == expected
     assert (found.first.tolist(), found.count.tolist(), found.incomplete) == ([0, 2, 5], [2, 3, 2], 1)
     assert [found.labels[n] for n in found.label] == [REDUCE] * 2 + [GATHER] * 3 + [SEND] * 2
     assert found.spent.tolist() == [[50, 60, 70, 80, 90, 290, 300], *[[0, 0, 2, 2, 2, 7, 7]] * 3]
@@ -229,12 +222,6 @@ def test_chosen_instances_keep_their_rows() -> None:
     assert [found.labels[n] for n in found.label] == [REDUCE] * 2 + [SEND] * 2
     assert found.spent[0].tolist() == [50, 60, 290, 300]
     assert (found.earliest_ns.tolist(), found.latest_ns.tolist()) == ([50, 290], [60, 300])
-
-
-def test_parts_are_the_first_values_details_in_order_of_rank() -> None:
-    ranks = three_ranks() | {0: [Value(value=1.0), part([9], [9], [REDUCE])]}
-    assert list(parts_of(ranks)) == [1, 3, 4]
-    assert parts_of(ranks)[3].instance.tolist() == [2, 7]
 
 
 def test_a_figure_over_instances_leaves_out_what_its_ranks_do_and_instances_that_lack_one() -> None:
@@ -272,3 +259,259 @@ def test_what_is_told_of_some_instances_at_a_time_is_told_of_all(combine, monkey
     monkeypatch.setattr("cclbench.analyzers.view.meetings._ROWS", 4)
     assert len(list(rank_meetings(random_ranks(0)).parts())) > 3
     assert [told(seed) for seed in range(40)] == whole
+
+
+@pytest.mark.parametrize(
+    ("kind", "sides", "ranks", "expected"),
+    [
+        ("all_reduce", (30, 20), 4, (30, True)),
+        ("all_reduce", (20, 30), 4, (30, True)),
+        ("all_reduce", (30, None), 4, (30, True)),
+        ("broadcast", (None, 30), 4, (30, True)),
+        ("all_to_all", (None, None), 4, (0, False)),
+        (None, (7, None), None, (7, True)),
+        # One side alone does not tell whether it is the large one.
+        ("all_gather", (10, 40), 4, (40, True)),
+        ("all_gather", (10, None), 4, (10, False)),
+        ("all_gather", (None, 40), 4, (40, False)),
+        ("reduce_scatter", (40, 10), 4, (40, True)),
+        ("reduce_scatter", (40, None), 4, (40, False)),
+        ("reduce_scatter", (None, 10), 4, (10, False)),
+        # What a rank hands in to a gather, and gets of a scatter, times the ranks.
+        ("gather", (10, None), 4, (40, True)),
+        ("gather", (10, 1), 1, (10, True)),
+        ("gather", (None, 40), 4, (0, False)),
+        ("gather", (10, 40), None, (0, False)),
+        ("scatter", (None, 10), 4, (40, True)),
+        ("scatter", (50, 10), 4, (40, True)),
+        ("scatter", (40, None), 4, (0, False)),
+        ("scatter", (40, 10), None, (0, False)),
+    ],
+)
+def test_payload_is_the_larger_side_where_that_is_known(
+    kind: str | None, sides: tuple[Any, Any], ranks: int | None, expected: tuple[int, bool]
+) -> None:
+    row = collective(kind, 0, 1, in_bytes=sides[0], out_bytes=sides[1], group_size=ranks)
+    other = collective("all_reduce", 0, 1, in_bytes=1, group_size=2)
+    size, known = collective_payloads(collectives_table(other, row))
+    assert (size.tolist(), known.tolist()) == ([1, expected[0]], [True, expected[1]])
+
+
+def test_a_collective_counts_under_its_kind_its_kind_and_group_and_its_dimension() -> None:
+    of_group, whole = Label("send", "0-1"), Label("send", "0-1", "pp")
+    assert list(whole.wider_labels()) == [Label("send"), of_group, Label(dimension="pp")]
+    assert list(Label("send").wider_labels()) == [Label("send")]
+    assert list(Label("send", "0-1").wider_labels()) == [Label("send"), Label("send", "0-1")]
+    assert list(Label("send", None, "pp").wider_labels()) == [Label("send"), Label(dimension="pp")]
+    # Amounts add up under every label.
+    known = [Label("send", "0-1", "pp"), Label("send", "2-3", "pp"), Label("recv", "0-1")]
+    expected = {Label("send"): Fraction(7, 3), Label("send", "0-1"): Fraction(1, 3), Label("send", "2-3"): 2}
+    expected |= {Label(dimension="pp"): Fraction(7, 3), Label("recv"): 4, Label("recv", "0-1"): 4}
+    assert sum_by_wider_label(known, [Fraction(1, 3), Fraction(2), Fraction(4)]) == expected
+
+
+def test_labels_are_sorted_by_kind_group_and_dimension_and_unknown_kinds_are_named() -> None:
+    told = [("send", "2-3", "pp"), (None, None, None), ("all_reduce", "9", "tp"), ("send", "0-1", "tp")]
+    told += [("send", "0-1", "pp"), ("unknown", None, None), ("send", None, "zz"), ("send", "0-1", None)]
+    told.append(told[4])
+    rows = [collective(k, 0, 1, group=g, dimension=d) for k, g, d in told]
+    number, found = label_numbers(collectives_table(*rows))
+    assert found == [
+        *(Label("all_reduce", "9", "tp"), Label("send", None, "zz"), Label("send", "0-1", None)),
+        *(Label("send", "0-1", "pp"), Label("send", "0-1", "tp"), Label("send", "2-3", "pp")),
+        Label("unknown"),
+    ]
+    assert number.tolist() == [5, 6, 0, 4, 3, 6, 1, 2, 3]
+
+
+def exposed(
+    calls: list[dict[str, Any]], alone: list[tuple[int, int]], windows: list[tuple[int, int]]
+) -> Exposed:
+    pieces, edges = (np.array(spans, np.int64).reshape(-1, 2).T for spans in (alone, windows))
+    return split_exposed(collectives_table(*calls), union(*pieces), *edges)
+
+
+# reduce waits 10-30 and transfers 30-60; gather lacks a rank, waits 40-50 at least and runs to 80; nobody
+# matched the broadcast, 50-70, nor the collective of no kind, 70-75.
+CALLS = [collective("all_reduce", 10, 60, wait_ns=20), collective("all_gather", 40, 80, least_wait_ns=10)]
+CALLS += [collective("broadcast", 50, 70), collective(None, 70, 75)]
+
+
+def test_waiting_transfer_and_what_nobody_knows_share_each_instant() -> None:
+    found = exposed(CALLS, [(0, 100)], [(0, 100)])
+    assert found.labels == [Label("all_gather"), Label("all_reduce"), Label("broadcast"), Label("unknown")]
+    # 40-50 and 60-75 are two collectives' each, 50-60 three's.
+    third, half = Fraction(10, 3), Fraction(5, 2)
+    assert found.wait.by_label() == [5, 20, 0, 0]
+    assert found.transfer.by_label() == [0, 10 + 5 + third, 0, 0]
+    assert found.unmatched.by_label() == [third + 5 + half + 5, 0, third + 5, half]
+    assert sum(found.by_label()) == 70
+    assert found.any_matched
+
+
+HALF = Fraction(5, 2)
+
+
+@pytest.mark.parametrize(
+    ("calls", "alone", "windows", "expected"),
+    [
+        # Of 10-80 the windows hold 10-20, 25-45 and 60-90; 30-35 and 65-100 are not exposed.
+        (*(CALLS, [(0, 30), (35, 65)], [(0, 20), (25, 45), (60, 90)]),
+         ([10, 5 + HALF, 0], [0, 5 + HALF, 0], [0, 0, HALF + HALF])),
+        # What lies before the first window is in none.
+        (*([collective("all_reduce", 10, 60, wait_ns=30)], [(0, 100)], [(20, 30), (50, 55)]),
+         ([10, 0], [0, 5], [0, 0])),
+        # Of a matched collective its own wait counts, whatever it waited for at least.
+        (*([collective("all_reduce", 10, 60, wait_ns=30, least_wait_ns=20)], [(0, 100)], [(0, 100)]),
+         ([30], [20], [0])),
+    ],
+)  # fmt: skip
+def test_only_what_is_exposed_and_in_a_window_counts(
+    calls: list[Any], alone: list[Any], windows: list[Any], expected: tuple[list[Any], ...]
+) -> None:
+    found = exposed(calls, alone, windows)
+    assert tuple(own.by_window() for own in (found.wait, found.transfer, found.unmatched)) == expected
+
+
+def test_nothing_is_matched_without_exposed_waiting_or_transfer() -> None:
+    assert not exposed(CALLS, [(60, 100)], [(0, 100)]).any_matched
+    assert exposed(CALLS, [(59, 100)], [(0, 100)]).any_matched  # transfer alone
+    assert exposed(CALLS, [(0, 11)], [(0, 100)]).any_matched  # waiting alone
+    hidden = exposed(CALLS, [], [(0, 100)])
+    assert (hidden.any_matched, hidden.by_label()) == (False, [0, 0, 0, 0])
+    none = exposed([], [(0, 50)], [(0, 100)])
+    assert (none.labels, none.by_label(), none.any_matched) == ([], [], False)
+
+
+def test_shares_are_exact_fractions() -> None:
+    """Two labels in two windows: 1 ns alone, 2 ns among two, 5 ns among three."""
+    ns = np.array([[[1, 0], [0, 0]], [[2, 0], [2, 4]], [[0, 5], [5, 5]]])
+    shared = Shared((1, 2, 3), ns)
+    assert shared.by_label() == [1 + 1 + Fraction(5, 3), 3 + Fraction(10, 3)]
+    assert shared.by_window() == [1 + 2 + Fraction(5, 3), 2 + Fraction(10, 3)]
+    assert shared.by_window(np.array([True, False])) == [2, Fraction(5, 3)]
+
+
+GROUPS = {"0-2": (0, 1, 2), "0-1": (0, 1)}
+
+
+def found(*ranks: list[dict[str, Any]]) -> ExchangedBytes:
+    tables = {
+        rank: collectives_table(*(row | {"rank": rank} for row in rows)) for rank, rows in enumerate(ranks)
+    }
+    return exchanged_bytes(tables, GROUPS)
+
+
+def call(kind: str, nbytes: int | None, group: str | None = None, **more: Any) -> dict[str, Any]:
+    size = {"in_bytes": nbytes, "out_bytes": nbytes} if nbytes is not None else {}
+    named = {"group": group, "group_size": len(GROUPS[group])} if group else {}
+    return collective(kind, 0, 100, **named, **size, **more)
+
+
+def test_collectives_are_spread_over_their_group() -> None:
+    """An all-reduce of 300 among 3 sends 2 · 2/3 · 300 = 400 a rank, an all-to-all of 100 among 2 half."""
+    rows = [call("all_reduce", 300, "0-2", wait_ns=60, transfer_ns=40), call("all_to_all", 100, "0-1")]
+    told = found(rows, rows, rows[:1])
+    assert told.sent_bytes.tolist() == [[0, 250, 200], [250, 0, 200], [200, 200, 0]]
+    # only the all-reduce's transfer is known: 200 bytes in 40 ns
+    np.testing.assert_allclose(told.pair_rates[0, 1:], 200 / 40e-9)
+    assert told.left_out == {}
+
+
+def test_sends_go_where_they_went_and_once() -> None:
+    send = call("send", 64, src_rank=0, dst_rank=1, wait_ns=0, transfer_ns=100)
+    recv = call("recv", 64, src_rank=0, dst_rank=1, wait_ns=0, transfer_ns=100)
+    told = found([send], [recv, recv])
+    assert told.sent_bytes[:2, :2].tolist() == [[0, 64], [0, 0]]
+    # nobody has rank 2's trace: what is received from it counts
+    lone = found([], [call("recv", 8, src_rank=2, dst_rank=1)])
+    assert lone.sent_bytes[2].tolist() == [0, 8, 0]
+    assert np.isnan(lone.pair_rates).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "each"), [("all_reduce", 600), ("all_gather", 300), ("reduce_scatter", 300), ("all_to_all", 300)]
+)
+def test_bytes_of_each_kind_by_nccl_tests_factors(kind: str, each: int) -> None:
+    """Of 3 ranks each sends 4/3 of S, or 2/3, half of it to either other; S is the large side."""
+    told = found([call(kind, None, "0-2", in_bytes=300, out_bytes=900)])
+    assert told.sent_bytes.tolist() == [[0, each, each], [0, 0, 0], [0, 0, 0]]
+    assert told.left_out == {}
+
+
+def exchange(size: int, group: str = "0-1", **more: Any) -> dict[str, Any]:
+    return call("all_to_all", size, group, **more)
+
+
+def test_only_calls_whose_transfer_is_known_are_timed() -> None:
+    told = found([exchange(100, transfer_ns=10), exchange(40, transfer_ns=30), exchange(7)])
+    assert (told.sent_bytes[0, 1], told.timed_bytes[0, 1]) == ((100 + 40 + 7) / 2, 70)
+    assert told.seconds[0, 1] == pytest.approx(40e-9)
+    assert told.pair_rates[0, 1] == pytest.approx(70 / 40e-9)
+    assert np.isnan(told.pair_rates[1, 0])
+    # A transfer of no time is known and has no rate.
+    instant = exchange(100, transfer_ns=0)
+    told = found([instant])
+    assert (told.timed_bytes[0, 1], told.seconds[0, 1]) == (50, 0)
+    assert np.isnan(told.pair_rates[0, 1])
+    assert found([instant, exchange(60, transfer_ns=20)]).pair_rates[0, 1] == pytest.approx(80 / 20e-9)
+
+
+def test_several_groups_and_kinds_of_a_rank_add_up() -> None:
+    rows = [exchange(100), call("all_gather", 100, "0-1"), exchange(300, "0-2")]
+    rows += [call("all_reduce", 30, "0-2")]
+    assert found(rows).sent_bytes[0].tolist() == [0, 50 + 50 + 100 + 20, 120]
+
+
+def test_ranks_are_those_of_traces_and_of_groups_in_order() -> None:
+    sends = [call("send", size, src_rank=9, dst_rank=to) for size, to in ((6, 2), (8, 4))]
+    told = exchanged_bytes({9: collectives_table(*sends), 4: collectives_table()}, {"2,4": (2, 4)})
+    assert told.ranks.tolist() == [2, 4, 9]
+    assert told.sent_bytes.tolist() == [[0, 0, 0], [0, 0, 0], [6, 8, 0]]
+
+
+def test_a_receive_counts_where_its_source_has_no_trace() -> None:
+    """Ranks 0 and 1 have traces; each receives from the other and from 2."""
+    from_two = [call("recv", n, src_rank=2, dst_rank=0, transfer_ns=ns) for n, ns in ((7, 14), (8, 6))]
+    first = [call("recv", 5, src_rank=1, dst_rank=0), *from_two]
+    told = found(first, [call("recv", 9, src_rank=2, dst_rank=1)])
+    assert told.sent_bytes.tolist() == [[0, 0, 0], [0, 0, 0], [15, 9, 0]]
+    assert told.pair_rates[2, 0] == pytest.approx(15 / 20e-9)
+
+
+def test_what_a_rank_sends_to_itself_is_no_exchange_nor_is_a_group_of_one() -> None:
+    told = found([call("send", 5, src_rank=0, dst_rank=0, transfer_ns=5), exchange(10, transfer_ns=3)])
+    for array in (told.sent_bytes, told.timed_bytes, told.seconds):
+        assert (array[0, 0], array[0, 1] > 0) == (0, True)
+    # A group of one rank exchanges nothing.
+    table = collectives_table(call("all_reduce", 8) | {"group": "0"})
+    assert exchanged_bytes({0: table}, {"0": (0,)}).sent_bytes.tolist() == [[0]]
+
+
+NO_RANKS = "of unknown ranks or root"
+
+
+@pytest.mark.parametrize(
+    ("row", "left_out"),
+    [
+        (call("all_reduce", 8, "0-1"), {}),
+        (call("all_reduce", 8, "0-1", src_rank=0, dst_rank=1), {}),
+        (call("all_reduce", None, "0-1"), {"of unknown payload": 1}),
+        # A transfer without its target or source; ranks are numbered from 0 on.
+        *((call("send", 8, src_rank=0), {NO_RANKS: 1}), (call("recv", 8, dst_rank=0), {NO_RANKS: 1})),
+        (call("send", None, src_rank=0, dst_rank=1), {"of unknown payload": 1}),
+        (call("send", 8, src_rank=1, dst_rank=0), {}),
+        # A group whose ranks nobody lists, or no group, or a root.
+        (call("all_reduce", 8) | {"group": "0-7", "group_size": 8}, {NO_RANKS: 1}),
+        *((call("all_reduce", 8), {NO_RANKS: 1}), (call("broadcast", 8, "0-1"), {NO_RANKS: 1})),
+        (call("reduce", 8, "0-1"), {NO_RANKS: 1}),
+        # Nothing is exchanged in a barrier or in a group of one.
+        *((call("barrier", size, "0-1"), {}) for size in (None, 8)),
+        *((call("all_reduce", size) | ALONE, {}) for size in (None, 8)),
+    ],
+)
+def test_what_is_left_out_by_why(row: dict[str, Any], left_out: dict[str, int]) -> None:
+    told = found([row])
+    assert told.left_out == left_out
+    assert not (left_out and told.sent_bytes.any())
+    assert found([row, row]).left_out == {why: 2 * number for why, number in left_out.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communication and overlap: hand-made ranks whose answers can be worked out on paper."""
+"""Communication, overlap and balance: hand-made ranks whose answers can be worked out on paper."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.hand_made import (
+    Evidence,
     a_rank,
     collective,
     comm,
@@ -16,6 +17,7 @@ from helpers.hand_made import (
     event,
     in_ns,
     main,
+    of_run,
     parts,
     reason,
     rows_of,
@@ -27,8 +29,9 @@ from helpers.hand_made import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.analyzers.metric import Coverage
+from cclbench.analyzers.metric import Coverage, Value
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.replay.stragglers import StragglerSlowdown
 
 NS = 1e-9
 
@@ -114,13 +117,9 @@ def test_one_side_of_an_uneven_collective_is_not_its_payload() -> None:
 def test_bandwidth_is_payload_over_duration_in_bytes_per_second() -> None:
     algorithm, bus = by(a_talk(), "comm.algbw"), by(a_talk(), "comm.busbw")
     assert (algorithm["all_reduce"], algorithm[None]) == pytest.approx((6000 / 400e-9, 15000 / 650e-9))
-    expected = {
-        "all_reduce": 6000 * 1.5 / 400e-9,
-        ("all_gather", "0-3"): 4000 * 0.75 / 100e-9,
-        ("reduce_scatter", "0,2"): 3000 * 0.5 / 100e-9,
-        "send": 2000 / 50e-9,
-        None: (9000 + 3000 + 1500 + 2000) / 650e-9,
-    }
+    expected = {"all_reduce": 6000 * 1.5 / 400e-9, ("all_gather", "0-3"): 4000 * 0.75 / 100e-9}
+    expected |= {("reduce_scatter", "0,2"): 3000 * 0.5 / 100e-9, "send": 2000 / 50e-9}
+    expected |= {None: (9000 + 3000 + 1500 + 2000) / 650e-9}
     assert {about: bus[about] for about in expected} == pytest.approx(expected)
     # Ranks' bandwidths merge as bytes over time.
     ranks = [talk(collective("all_reduce", 0, ns, in_bytes=1000, **OF_TWO), rank=ns) for ns in (300, 100)]
@@ -152,10 +151,8 @@ def test_overlap_merges_neither_devices_nor_host_threads_into_the_ratio() -> Non
 
 def test_exposed_time_goes_to_what_runs_in_equal_parts() -> None:
     """Exposed: 10-20 one; 20-26 three; 26-30 two; 30-50 one; 60-70 and 80-85 unknown."""
-    calls = [
-        *(collective("all_reduce", 0, 30, **OF_FOUR), collective("all_gather", 20, 50, **OF_TWO)),
-        *(collective("all_gather", 20, 26, **OF_FOUR), collective(None, 60, 70)),
-    ]
+    calls = [collective("all_reduce", 0, 30, **OF_FOUR), collective("all_gather", 20, 50, **OF_TWO)]
+    calls += [collective("all_gather", 20, 26, **OF_FOUR), collective(None, 60, 70)]
     kernels = [comm(c["start_ns"], c["end_ns"], track=20 + n) for n, c in enumerate(calls)]
     rank = a_rank([*kernels, compute(0, 10), comm(80, 85)], [window(0, 100)], calls)
     found = by(rank, "overlap.exposed_by")
@@ -202,21 +199,158 @@ def test_exposed_time_equals_a_count_of_nanoseconds(talks: list, works: list) ->
     assert "unknown" not in found
 
 
-@pytest.mark.parametrize("metric", ["comm.wait", "comm.transfer", "comm.skew", "balance.straggler_delay"])
-def test_waiting_is_not_told_from_one_ranks_trace(metric: str) -> None:
-    why = "no collective is matched across its ranks: 1 in groups of one, 7 not matched with another rank's"
-    assert reason(a_talk(), metric) == why
+RESTING = ("overlap.ratio", "overlap.efficiency", "overlap.exposed_by", "comm.time", "comm.fraction")
 
 
-def test_load_imbalance_leaves_waiting_out_and_every_rank_counts() -> None:
+def strange(start: int, end: int, category: str | None = "other") -> dict:
+    return event("kernel", start, end, category=category, name="who knows", track=9)
+
+
+def test_more_than_a_tenth_of_unknown_kernels_makes_overlap_partial() -> None:
+    rank = a_rank([compute(0, 60), comm(40, 70), strange(70, 90)], [window(0, 100, 1)])
+    for metric in RESTING:
+        first = values(rank, metric)[0]
+        assert (first.status, first.coverage) == ("partial", Coverage(2, 3, 90, 110)), metric
+        assert first.reason == "18.2 % of the kernels' time is of unknown category and counts as compute"
+    assert main(rank, "overlap.ratio", "partial") == pytest.approx(20 / 30)
+    assert main(rank, "time.exposed_comm", "partial") == pytest.approx(10 * NS)
+    assert main(rank, "time.step") == pytest.approx(100 * NS)
+    # Up to a tenth is no matter.
+    rank = a_rank([compute(0, 60), comm(40, 70), strange(70, 80)], [window(0, 100, 1)])
+    assert {values(rank, metric)[0].status for metric in RESTING} == {"ok"}
+
+
+def test_without_known_communication_there_may_be_some() -> None:
+    rank = a_rank([compute(0, 60), strange(60, 90)], [window(0, 100, 1)])
+    unknown = "33.3 % of the kernels' time is of unknown category and counts as compute"
+    assert reason(rank, "overlap.ratio") == f"no communication is known in the window: {unknown}"
+    assert reason(rank, "overlap.exposed_by") == f"no communication is known: {unknown}"
+    assert main(rank, "comm.time", "partial") == 0
+    # A cpu has operators.
+    rank = a_rank([event("op", 0, 10, name="aten::mm", category="other")], [window(0, 20)], works_on="host")
+    assert main(rank, "comm.time") == 0
+
+
+def test_a_fused_kernel_is_in_neither_exactly() -> None:
+    rank = a_rank([compute(0, 60), comm(40, 70), strange(70, 71, "fused")], [window(0, 100, 1)])
+    first = values(rank, "overlap.ratio")[0]
+    assert (first.status, first.coverage) == ("partial", Coverage(2, 3, 90, 91))
+    assert first.reason == "1.00 ns of kernels that compute and communicate at once count as compute"
+    assert main(rank, "time.compute_only", "partial") == pytest.approx(41 * NS)
+
+
+def test_of_a_window_only_the_kernels_that_begin_in_it_count() -> None:
+    """Of 100 ns of kernels 12 are of no category, 7 fused; what begins before or after does not count."""
+    rows = [compute(0, 8), strange(90, 500), strange(110, 115), compute(120, 190), strange(130, 137, None)]
+    rows += [strange(140, 147, "fused"), comm(150, 161), strange(205, 999)]
+    one = a_rank(rows, [window(100, 200, 1)]).blurred
+    fused = "7.00 ns of kernels that compute and communicate at once count as compute"
+    unknown = "12.0 % of the kernels' time is of unknown category and counts as compute"
+    assert (one.coverage, one.reason) == (Coverage(2, 5, 81, 100), f"{fused}; {unknown}")
+    # Unknown kernels that do not matter are known beside fused ones.
+    rows = [compute(0, 90), strange(90, 95), strange(95, 99, "fused"), strange(95, 98, "fused")]
+    one = a_rank(rows, [window(0, 100, 1)]).blurred
+    assert (one.coverage, one.reason) == (Coverage(2, 4, 95, 102), fused)
+
+
+def test_a_share_of_a_tenth_of_unknown_kernels_is_still_exact() -> None:
+    exact = [compute(0, 900), strange(900, 1000)]
+    for rows in (exact, [strange(5, 5)], []):
+        assert a_rank(rows, [window(0, 2000, 1)]).blurred is None
+    above = a_rank([compute(0, 899), strange(900, 1000)], [window(0, 2000, 1)]).blurred
+    assert above.coverage == Coverage(1, 2, 899, 999)
+
+
+LOAD, DELAY, SLOWDOWN = (
+    f"balance.{name}" for name in ("load_imbalance", "straggler_delay", "straggler_slowdown")
+)
+
+
+def test_the_busiest_rank_is_compared_with_the_mean_over_steps() -> None:
+    """80 ns of compute in four steps, 20 of them beside communication; 60 in two: 20 and 30 a step."""
+    first = a_rank([compute(0, 80), comm(60, 90)], [window(25 * n, 25 * n + 25, n) for n in range(4)], rank=0)
+    second = a_rank([compute(0, 60)], [window(0, 50, 0), window(50, 100, 1)], rank=1)
+    (row,) = rows_of(LOAD, first, second)
+    assert row["value"] == pytest.approx(30 / 25)
+    assert (row["reason"], row["status"]) == ("over 2 ranks", "ok")
+
+
+def test_balance_takes_two_ranks_that_compute_and_is_partial_without_the_worlds_others() -> None:
+    one, idle = a_rank([compute(0, 10)], [window(0, 50)]), a_rank([comm(0, 10)], [window(0, 50)], rank=1)
+    assert rows_of(LOAD, one)[0]["reason"] == "needs at least two ranks"
+    idle_too = a_rank([comm(0, 10)], [window(0, 50)], rank=2)
+    assert rows_of(LOAD, idle, idle_too)[0]["reason"] == "no rank computes in the window"
+    assert rows_of(LOAD, one, idle)[0]["value"] == 2
+    # Ranks of the world without a trace leave the balance partial.
     ranks = [
-        a_rank([compute(0, busy), comm(busy, 100)], [window(0, 100)], rank=rank)
-        for rank, busy in enumerate((60, 20))
+        a_rank([compute(0, 10)], [window(0, 50)], rank=n, world_size=size) for n, size in enumerate((None, 8))
     ]
-    (run,) = rows_of("balance.load_imbalance", *ranks)
-    assert (run["value"], run["rank"]) == (pytest.approx(1.5), None)
-    (alone,) = rows_of("balance.load_imbalance", ranks[0])
-    assert (alone["status"], alone["value"]) == ("not_applicable", None)
-    ranks = [a_rank([compute(0, 10 + n)], [window(0, 100)], rank=n) for n in range(20)]
-    (run,) = rows_of("balance.load_imbalance", *ranks)
-    assert (run["value"], run["reason"]) == (pytest.approx(29 / 19.5), "over 20 ranks")
+    (row,) = rows_of(LOAD, *ranks)
+    assert (row["value"], row["status"], row["coverage"]) == (1, "partial", 2 / 8)
+
+
+def late(*instances: tuple[int, ...], windows: tuple[int, ...]) -> list[RankView]:
+    """Ranks that arrive at each instance so late, in windows of those lengths."""
+
+    def met(rank: int, instance: int, own: tuple[int, ...]) -> dict[str, Any]:
+        at, last = 100 * instance + own[rank], 100 * instance + max(own)
+        group = {"group": f"0-{len(own) - 1}", "group_size": len(own), "rank": rank, "instance": instance}
+        return collective("all_reduce", at, last + 10, arrival_ns=at, wait_ns=last - at, **group)
+
+    return [
+        a_rank(
+            [compute(0, 5)],
+            [window(0, length)],
+            [met(rank, n, own) for n, own in enumerate(instances)],
+            rank=rank,
+        )
+        for rank, length in enumerate(windows)
+    ]
+
+
+def test_the_delay_is_what_ranks_wait_after_the_median_one() -> None:
+    """Medians 15 and 0: the ranks wait 0 + 9, 35 + 0, 35 + 9 and 30 + 9, each of its own window."""
+    rows = rows_of(DELAY, *late((50, 0, 10, 20), (0, 9, 0, 0), windows=(400, 400, 400, 800)))
+    assert rows[0]["value"] == pytest.approx((9 / 400 + 35 / 400 + 44 / 400 + 39 / 800) / 4)
+    assert rows[0]["reason"] == "over 4 ranks"
+    three = rows_of(DELAY, *late((50, 0, 10), windows=(200, 200, 200)))
+    assert three[0]["value"] == pytest.approx((0 + 40 + 40) / 200 / 3)
+
+
+def slowed(found: StragglerSlowdown | None, ranks: int = 2) -> list[Value]:
+    told = None if found is None else lambda: found
+    return of_run(SLOWDOWN, Evidence(), ranks=range(ranks), slowdown=told)
+
+
+FOUND = StragglerSlowdown(
+    job=1.25, bounds=(1.25, 1.5), step_ns=5e6, ideal_ns=4e6, causes={"compute": 1.2, "copy": 1.0},
+    operators={"gemm": 1.15}, ranks={0: 1.0, 1: 1.25}, places={("pp", 1): 1.1}, roles=3, transfers=6,
+    all_transfers=8,
+)  # fmt: skip
+
+
+def test_a_job_without_stragglers_by_cause_place_and_rank() -> None:
+    found = slowed(FOUND)
+    bounds = [(1.25, None, None), (1.25, None, None), (1.5, None, None)]
+    causes = [(1.2, "compute"), (1.0, "copy"), (1.15, "operator gemm"), (1.1, "pp 1")]
+    expected = [*bounds, *((value, cause, None) for value, cause in causes), (1.0, None, 0), (1.25, None, 1)]
+    assert [(v.value, v.category, v.rank) for v in found] == expected
+    assert {v.provenance for v in found} == {"modelled"}
+    assert [v.stat for v in found[:4]] == [None, "low", "high", None]
+    assert (found[0].coverage, found[0].status) == (Coverage(6, 8), "partial")
+    assert found[0].reason == "5.00 ms a step, and 4.00 ms without stragglers, both replayed"
+    (only,) = slowed(None)
+    assert only.reason == "a step without stragglers is modelled, and models are disabled"
+
+
+def test_launch_delays_that_decide_make_it_partial() -> None:
+    whole = FOUND._replace(transfers=8)
+    assert slowed(whole)[0].status == "ok"
+    row = slowed(whole._replace(bounds=(1.0, 1.25)))[0]
+    assert (row.status, row.value) == ("ok", 1.25)
+    row = slowed(whole._replace(bounds=(0.9, 1.25)))[0]
+    assert row.status == "partial"
+    assert (row.reason or "").endswith("; without launch delays it is 0.9×")
+    # A job of which some ranks are shown says which.
+    reason = slowed(FOUND, ranks=5)[0].reason or ""
+    assert reason.endswith("; by rank only for the 2 of 5 with the most excess time")

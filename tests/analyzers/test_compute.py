@@ -232,20 +232,14 @@ def shared(gemm: int, whole: int) -> list[Any]:
         # FLOPs are over the ranks' windows.
         ("achieved_flops", [[compute(0, 10, flops=6e3)]] * 2, (100, 300), {None: 12e3 / 400e-9}),
         # Shares count by the time of kernels: 10 of 40 ns are gemm on one rank, 50 of 60 on the other.
-        (
-            *("category_share", [shared(10, 40), shared(50, 60)], (100, 100)),
-            {"classified": 60 / 100, "gemm": 60 / 100, "other": 40 / 100},
-        ),
-        (
-            *("dominant_kernel", [shared(10, 40), shared(50, 60)], (100, 100)),
-            {None: (30 + 50) / 100, "gemm": 60 / 100, "zzz": 40 / 100},
-        ),
-        (
-            *("sm_coverage", [[compute(0, 10, blocks=2)], [compute(0, 30, blocks=8)]], (100, 100)),
-            {None: (10 * 2 + 30 * 8) / (40 * 8)},
-        ),
+        (*("category_share", [shared(10, 40), shared(50, 60)], (100, 100)),
+         {"classified": 60 / 100, "gemm": 60 / 100, "other": 40 / 100}),
+        (*("dominant_kernel", [shared(10, 40), shared(50, 60)], (100, 100)),
+         {None: (30 + 50) / 100, "gemm": 60 / 100, "zzz": 40 / 100}),
+        (*("sm_coverage", [[compute(0, 10, blocks=2)], [compute(0, 30, blocks=8)]], (100, 100)),
+         {None: (10 * 2 + 30 * 8) / (40 * 8)}),
     ],
-)
+)  # fmt: skip
 def test_over_ranks_figures_are_ratios_of_sums(
     metric: str, rows: list[Any], lengths: tuple[int, int], expected: dict[Any, float]
 ) -> None:

@@ -116,16 +116,6 @@ def test_kernels_that_are_not_the_same_are_not_compared(rows: list[Row], why: st
     assert why in reason(a_talk(*rows), METRIC)
 
 
-def test_one_number_of_blocks_in_two_grids_is_two_kernels() -> None:
-    """64 blocks each: 40 beside and 20 alone of one grid, 12 and 10 of the other.
-
-    Taken together they would be 52 beside over 2 · 15, 1.73.
-    """
-    flat, tall = (64, 1, 1), (1, 8, 8)
-    rows = [kernel(0, 40, *flat), kernel(200, 220, *flat), kernel(40, 52, *tall), kernel(220, 230, *tall)]
-    assert measured(*rows).value == pytest.approx(52 / 30)
-
-
 def test_one_grid_with_two_shapes_is_two_kernels() -> None:
     """Of one shape 40 beside and 20 alone, twice; of the other 90 alone only: with it the mean were 43."""
     small, large = "[[2,3],[3,4]]", "[[2,300],[300,4]]"

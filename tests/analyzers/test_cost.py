@@ -93,13 +93,8 @@ def test_a_served_token_by_the_clients_rate(test_data: Path, tmp_path: Path) -> 
 
 def test_a_client_without_a_rate_says_why_it_has_no_cost() -> None:
     ttft = {
-        "source": "serving",
-        "file": "a.json",
-        "benchmark": 0,
-        "unit": "s",
-        "figure": "ttft",
-        "value": 0.5,
-    }
+        "source": "serving", "file": "a.json", "benchmark": 0, "unit": "s", "figure": "ttft", "value": 0.5,
+    }  # fmt: skip
     (none,) = of_run("cost.token", Evidence(serving=[ttft]), card=priced())
     assert (none.value, none.status) == (None, "not_applicable")
     assert (none.reason or "").startswith("the file states none; it needs the duration")

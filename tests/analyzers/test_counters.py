@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes by hardware counters: sums by hand, which tool is preferred, and what counters cannot tell."""
+"""Bytes by hardware counters and storage: sums by hand, and what counters cannot tell."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from helpers.hand_made import Evidence, a_rank, busy_steps, compute, of_run, window
 
 from cclbench.analyzers.metric import Coverage, Value
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.ground.evidence_schema import LOG_STEPS, STORAGE
 
 Rows = Sequence[dict[str, Any]]
 
@@ -48,14 +50,9 @@ def only(values: Sequence[Value], **key: Any) -> Value:
     return found
 
 
-IB = [
-    counted("nic_tx_bytes", 100, 0, 10),
-    counted("nic_rx_bytes", 7, 0, 10),
-    counted("nic_tx_bytes", 300, 10, 20),
-    counted("nic_tx_bytes", 1000, 0, 20, port="mlx5_1/1"),
-    counted("rdma_read_bytes", 99, 0, 10),
-    counted("nic_retransmits", 5, 0, 10, unit="count"),
-]
+IB = [counted("nic_tx_bytes", 100, 0, 10), counted("nic_rx_bytes", 7, 0, 10)]
+IB += [counted("nic_tx_bytes", 300, 10, 20), counted("nic_tx_bytes", 1000, 0, 20, port="mlx5_1/1")]
+IB += [counted("rdma_read_bytes", 99, 0, 10), counted("nic_retransmits", 5, 0, 10, unit="count")]
 
 
 def test_sent_and_received_over_all_ports() -> None:
@@ -101,10 +98,8 @@ def test_an_interval_that_fills_the_steps_counts_and_one_that_touches_them_has_n
     """
     spans = ((10, 36), (0, 10), (36, 40), (24, 60), (5, 11), (15, 15), (20, 25))
     rows = [counted("nic_tx_bytes", 1 << at, *span) for at, span in enumerate(spans)]
-    ranks = [
-        *(a_rank(works_on=None, rank=3), busy_steps((10, 20), (20, 30))),
-        *(busy_steps((12, 22), (22, 34), (34, 36), rank=1), WHOLE),
-    ]
+    ranks = [a_rank(works_on=None, rank=3), busy_steps((10, 20), (20, 30))]
+    ranks += [busy_steps((12, 22), (22, 34), (34, 36), rank=1), WHOLE]
     per_step = only(told(NIC, [*rows, counted("nic_tx_bytes", 1000)], *ranks), stat="per_step")
     assert (per_step.value, per_step.coverage) == ((1 + 64) / 3, Coverage(2, 5, 26, 26))
     half = only(told(NIC, [rows[6]], *ranks), stat="per_step")
@@ -260,3 +255,60 @@ def test_no_bytes_say_why(metric: str, rows: Rows, says: str) -> None:
     (value,) = told(metric, rows)
     assert (value.status, value.value) == ("not_applicable", None)
     assert (value.reason or "").startswith(says)
+
+
+EPOCHS = [("train", 1, 0.9), ("train", 2, 0.98), ("train", 3, 0.94), ("eval", 1, 0.5)]
+
+
+def stored(figure: str, rows: list[tuple[str, int | None, float]], *files: str) -> Evidence:
+    names = ("file", "phase", "epoch", "value")
+    named = [(file, *row) for file in files or ("summary.json",) for row in rows]
+    common = {"source": "dlio", "figure": figure, "unit": "1"}
+    table = [common | dict(zip(names, row, strict=True)) for row in named]
+    return Evidence(storage=pa.Table.from_pylist(table, schema=STORAGE))
+
+
+def figures(metric: str, evidence: Evidence) -> dict[tuple[str | None, str | None], float | None]:
+    return {(value.category, value.stat): value.value for value in of_run(metric, evidence)}
+
+
+def test_the_mean_over_epochs_stands_beside_the_first_the_least_and_the_most() -> None:
+    found = figures("storage.accelerator_utilization", stored("accelerator_utilization", EPOCHS))
+    expected = {(None, None): pytest.approx(2.82 / 3), (None, "min"): 0.9, (None, "max"): 0.98}
+    expected |= {(None, "first"): 0.9, ("evaluation", None): 0.5}
+    assert found == expected
+
+
+def test_checkpoints_are_apart() -> None:
+    rows = [("save", None, 3.0), ("load", None, 2.0)]
+    expected = {("checkpoint saved", None): 3.0, ("checkpoint loaded", None): 2.0}
+    assert figures("storage.checkpoint_time", stored("time", rows)) == expected
+
+
+def test_several_results_have_a_row_each() -> None:
+    found = figures("storage.samples", stored("samples_per_s", [("train", None, 7.0)], "b.json", "a.json"))
+    assert found == {(None, None): None, ("a.json", None): 7.0, ("b.json", None): 7.0}
+
+
+def test_what_is_not_stated_has_a_reason() -> None:
+    evidence = stored("time", [("save", None, 3.0)])
+    (value,) = of_run("storage.samples", evidence)
+    assert (value.status, value.reason) == ("not_applicable", "the benchmark's files do not state it")
+
+
+def test_steps_wait_for_their_batches() -> None:
+    """Steps 2 to 4 take 2 s, 2 s and 4 s, and wait 1 s, 0 s and 3 s: 4 of 8 s; the first does not count."""
+    times = [(9, 8), (2, 1), (2, 0), (4, 3)]
+    rows: list[dict[str, Any]] = [
+        {
+            "source": "dlio", "file": "0_output.json", "restart": 0, "step": step, "steps": 1,
+            "dur_ns": whole * 10**9, "data_ns": wait * 10**9, "timed_by": "stated",
+        }
+        for step, (whole, wait) in enumerate(times, 1)
+    ]  # fmt: skip
+    evidence = Evidence(log_steps=pa.Table.from_pylist(rows, schema=LOG_STEPS))
+    assert figures("log.data_wait", evidence) == {(None, None): 0.5, (None, "max"): 0.75}
+    for row in rows:
+        del row["data_ns"]
+    (value,) = of_run("log.data_wait", Evidence(log_steps=pa.Table.from_pylist(rows, schema=LOG_STEPS)))
+    assert value.reason == "no line states how long its step waits for its batch"

@@ -102,10 +102,6 @@ def test_what_the_first_step_alone_takes_is_a_cold_start() -> None:
 
 
 def test_without_annotations_the_thread_that_computes_longest_counts() -> None:
-    rows = [
-        op(0, 1_000),
-        host("python", 1_000, 2_000, "a.py(1): f"),
-        op(2_000, 3_000),
-        op(0, 10, track=LOADS),
-    ]
+    rows = [op(0, 1_000), host("python", 1_000, 2_000, "a.py(1): f"), op(2_000, 3_000)]
+    rows += [op(0, 10, track=LOADS)]
     assert held(a_rank(rows, [window(0, 3_000 * US)], works_on="host")) == {"python": 1_000}

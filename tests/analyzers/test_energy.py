@@ -71,16 +71,13 @@ BESIDE = sample("power", 1, 0, 60, device=1)
     ("rows", "ranks", "says"),
     [
         ([], [busy_steps(*STEPS)], "the run has no power or energy counters: add"),
-        (
-            [sample("power", 5, None, None)],
-            [busy_steps(*STEPS)],
-            "the power or energy counters state no times",
-        ),
+        ([sample("power", 5, None, None)], [busy_steps(*STEPS)],
+         "the power or energy counters state no times"),
         (POWER, [], "the run has no trace with steps"),
         (POWER, [busy_steps((70, 90))], "dcgm sampled at other times than the steps"),
         ([*POWER, BESIDE], [busy_steps(*STEPS)], "counted 2 devices, and the run has 1"),
     ],
-)
+)  # fmt: skip
 def test_why_there_is_none(rows: Rows, ranks: list[RankView], says: str) -> None:
     found = told("energy.step", rows, *ranks)
     assert (found.status, found.value) == ("not_applicable", None)

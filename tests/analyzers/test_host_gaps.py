@@ -58,14 +58,9 @@ def test_each_instant_goes_to_what_the_thread_does_then() -> None:
         host("op", 100, 180, "aten::elsewhere", OTHER),
     ]
     assert held(a_gap(*rows)) == {
-        "loader": 14,
-        "allocation": 15,
-        "sync": 10,
-        "launch": 7 + 20,
-        "operators": 18,
-        "python": 13,
+        "loader": 14, "allocation": 15, "sync": 10, "launch": 7 + 20, "operators": 18, "python": 13,
         "unrecorded": 1 + 2,
-    }
+    }  # fmt: skip
 
 
 def test_operators_that_compute_on_the_host_are_long_and_launch_nothing() -> None:
@@ -101,10 +96,8 @@ def in_turns(*rows: dict[str, Any], begins: int = 100) -> RankView:
 
 
 def test_what_other_threads_do_does_not_count_nor_a_thread_that_is_active_at_the_same_time() -> None:
-    assert held(a_gap(host("sync", 90, 180, "cudaStreamSynchronize", OTHER))) == {
-        "unrecorded": 80,
-        "launch": 20,
-    }
+    expected = {"unrecorded": 80, "launch": 20}
+    assert held(a_gap(host("sync", 90, 180, "cudaStreamSynchronize", OTHER))) == expected
     # As where a thread of its own copies checkpoints, and waits for them, while others launch.
     rows = [host("sync", 70, 300, "cudaStreamSynchronize"), host("op", 60, 395, "aten::mm", OTHER)]
     assert held(in_turns(*rows)) == {"operators": 280, "launch": 20}
@@ -112,41 +105,28 @@ def test_what_other_threads_do_does_not_count_nor_a_thread_that_is_active_at_the
 
 def test_a_thread_that_takes_turns_is_held_by_what_the_other_does() -> None:
     """The main thread reads the loss, works until 300, and the backward pass runs on another thread."""
-    rows = [
-        host("sync", 70, 102, "cudaStreamSynchronize"),
-        host("op", 110, 300, "aten::mul"),
-        host("op", 350, 395, "aten::mm", OTHER),
-    ]
+    rows = [host("sync", 70, 102, "cudaStreamSynchronize"), host("op", 110, 300, "aten::mul")]
+    rows += [host("op", 350, 395, "aten::mm", OTHER)]
     rank = in_turns(*rows)
     assert held(rank) == {"sync": 300}
     assert after_wait(rank) == {"operators": 190 + 30, "launch": 20, "unrecorded": 8 + 50}
     # Calls of Python count while their thread was active last: backward() encloses what it waits for.
-    rows = [
-        host("op", 90, 150, "aten::mul"),
-        host("python", 150, 600, "train.py(9): step"),
-        host("op", 350, 360, "aten::mm", OTHER),
-    ]
+    rows = [host("op", 90, 150, "aten::mul"), host("python", 150, 600, "train.py(9): step")]
+    rows += [host("op", 350, 360, "aten::mm", OTHER)]
     assert held(in_turns(*rows)) == {"operators": 50 + 10, "python": 200, "unrecorded": 20, "launch": 20}
 
 
 def test_a_gap_that_a_wait_began_is_the_wait_s_whatever_the_host_did_then() -> None:
     """1 ms after the last wait of the device the host loads, allocates and computes."""
-    rows = [
-        host("sync", 70, 102, "cudaStreamSynchronize"),
-        host("op", 110, 150, "enumerate(DataLoader)#next"),
-        host("other", 160, 165, "hipMalloc"),
-        host("op", 165, 300 * US, "aten::mm"),
-    ]
+    rows = [host("sync", 70, 102, "cudaStreamSynchronize")]
+    rows += [host("op", 110, 150, "enumerate(DataLoader)#next"), host("other", 160, 165, "hipMalloc")]
+    rows += [host("op", 165, 300 * US, "aten::mm")]
     rank = a_gap(*rows, launch=1 * MS, ends=1 * MS + 20)
     assert held(rank) == {"sync": 1 * MS + 20 - 100}
     rest = 1 * MS - 102 - 40 - 5 - (300 * US - 165)
     assert after_wait(rank) == {
-        "loader": 40,
-        "allocation": 5,
-        "operators": 300 * US - 165,
-        "launch": 20,
-        "unrecorded": rest,
-    }
+        "loader": 40, "allocation": 5, "operators": 300 * US - 165, "launch": 20, "unrecorded": rest,
+    }  # fmt: skip
 
 
 def copy(start: int, end: int, correlation: int, name: str, direction: str) -> dict[str, Any]:
@@ -174,31 +154,18 @@ def test_a_copy_is_a_wait_where_it_blocks(call: str, name: str, direction: str, 
 
 def test_a_wait_for_what_was_launched_before_the_capture_is_no_sync() -> None:
     """The host waits from before its first launch on; nothing of the capture runs meanwhile."""
-    rows = [
-        host("sync", 0, 900, "cudaStreamSynchronize"),
-        compute(50, 60, correlation=8, track=9),
-        launched(45, 46, 8) | {"track": OTHER},
-        compute(1000, 1050, correlation=1),
-        launched(950, 955, 1),
-    ]
+    rows = [host("sync", 0, 900, "cudaStreamSynchronize"), compute(50, 60, correlation=8, track=9)]
+    rows += [launched(45, 46, 8) | {"track": OTHER}, compute(1000, 1050, correlation=1)]
+    rows += [launched(950, 955, 1)]
     assert held(a_rank(rows, [window(50, 1050)])) == {"capture": 940}
     # Its call returns at 115; 1 ms later at most a row begins for its launch's sake.
-    rows = [
-        compute(0, 100, correlation=1),
-        launched(0, 5, 1),
-        compute(8 * MS, 9 * MS, correlation=2, track=9),
-        launched(110, 115, 2),
-    ]
-    assert held(a_rank(rows, [window(0, 9 * MS)])) == {
-        "capture": 8 * MS - 115 - 1 * MS,
-        "unrecorded": 10,
-        "launch": 5 + 1 * MS,
-    }
+    rows = [compute(0, 100, correlation=1), launched(0, 5, 1)]
+    rows += [compute(8 * MS, 9 * MS, correlation=2, track=9), launched(110, 115, 2)]
+    expected = {"capture": 8 * MS - 115 - 1 * MS, "unrecorded": 10, "launch": 5 + 1 * MS}
+    assert held(a_rank(rows, [window(0, 9 * MS)])) == expected
     same = [*rows[:2], rows[2] | {"track": 7}, rows[3]]
-    assert held(a_rank(same, [window(0, 9 * MS)])) == {
-        "unrecorded": 10 + 8 * MS - 115 - 1 * MS,
-        "launch": 5 + 1 * MS,
-    }
+    wanted = {"unrecorded": 10 + 8 * MS - 115 - 1 * MS, "launch": 5 + 1 * MS}
+    assert held(a_rank(same, [window(0, 9 * MS)])) == wanted
 
 
 def test_a_first_call_that_loads_code_is_a_cold_start_until_it_returns() -> None:
@@ -239,13 +206,9 @@ def test_a_copy_within_a_gap_and_a_launch_before_it_are_launch() -> None:
     rank = a_gap(host("launch", 120, 130, "cudaMemcpyAsync"), host("op", 95, 110, "aten::Memcpy"))
     assert held(rank) == {"operators": 10, "launch": 10 + 20, "unrecorded": 60}
     # A gap whose launch came before is all launch.
-    rows = [
-        compute(0, 100, correlation=1),
-        compute(0, 150, correlation=2, track=8),
-        compute(200, 250, correlation=3, track=9),
-        *(launched(0, 5, number) for number in (1, 2)),
-        launched(120, 130, 3),
-    ]
+    rows = [compute(0, 100, correlation=1), compute(0, 150, correlation=2, track=8)]
+    rows += [compute(200, 250, correlation=3, track=9), *(launched(0, 5, number) for number in (1, 2))]
+    rows += [launched(120, 130, 3)]
     assert held(a_rank(rows, [window(0, 250)])) == {"launch": 50}
     # A call that begins after its event leaves the gap to what went before.
     rank = a_gap(host("op", 150, 300, "aten::mm"), launch=210)
@@ -267,13 +230,9 @@ def test_each_thread_holds_up_gaps_of_its_own() -> None:
         host("other", 260, 280, "cudaFree", OTHER),
         host("other", 110, 120, "cudaFree", OTHER),
     ]
-    assert held(a_rank(rows, [window(0, 450)])) == {
-        "allocation": 20,
-        "sync": 10,
-        "launch": 20 + 20,
-        "operators": 40,
-        "unrecorded": 40 + (150 - 20 - 20 - 10),
-    }
+    expected = {"allocation": 20, "sync": 10, "launch": 20 + 20, "operators": 40}
+    expected |= {"unrecorded": 40 + (150 - 20 - 20 - 10)}
+    assert held(a_rank(rows, [window(0, 450)])) == expected
 
 
 ALLOCATES = "cudaMalloc cudaFree cudaMallocAsync cuMemAlloc_v2 cudaHostAlloc cudaHostRegister"

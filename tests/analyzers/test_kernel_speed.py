@@ -135,9 +135,7 @@ LATE = [(6, 30, "late"), (7, 30, "late"), (8, 60, "late")]
         ([(0, 10, "a"), (1, 30, "b"), (7, 20, "a"), (8, 20, "a"), (8, 30, "b")], 70 / 50, 1),
     ],
 )
-def test_a_device_that_slows_down_or_does_not(
-    kernels: list[tuple[int, int, str]], drift: float, longer: float
-) -> None:
+def test_a_device_slows_down_or_not(kernels: list[tuple[int, int, str]], drift: float, longer: float) -> None:
     rank = windows_of(*kernels, count=11 if len(kernels) == 11 else 9)
     assert parts(rank, "compute.drift") == pytest.approx({None: drift, "later_longer": longer})
     assert values(rank, "compute.drift")[0].status == "ok"

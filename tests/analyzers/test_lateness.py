@@ -105,12 +105,8 @@ def test_lateness_and_waits_are_unions_not_sums() -> None:
 
 def test_whom_other_communication_holds_up_is_not_late_itself() -> None:
     """Rank 1 computes 300 ns longer, its neighbour 0 waits for it, and both come late to ranks 2 and 3."""
-    calls = [
-        ("all_reduce", (0, 1), "tp", {0: 100, 1: 400}),
-        ("all_reduce", (2, 3), "tp", {2: 100, 3: 100}),
-        ("all_gather", (0, 2), "dp", {0: 420, 2: 120}),
-        ("all_gather", (1, 3), "dp", {1: 420, 3: 120}),
-    ]
+    calls = [("all_reduce", (0, 1), "tp", {0: 100, 1: 400}), ("all_reduce", (2, 3), "tp", {2: 100, 3: 100})]
+    calls += [("all_gather", (0, 2), "dp", {0: 420, 2: 120}), ("all_gather", (1, 3), "dp", {1: 420, 3: 120})]
 
     def work(until: int) -> Any:
         return lambda begin: [compute(begin, begin + until), comm(begin + until, begin + 410)]

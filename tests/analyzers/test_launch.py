@@ -182,14 +182,10 @@ def test_only_what_waits_or_runs_in_the_windows_is_left_out_of_the_queue() -> No
     """Windows from 10 to 20: of five kernels without a call two touch them only."""
     rows = [
         *(call(12, 13, 1), compute(12, 14, correlation=1)),
-        *(
-            compute(5, 10, track=3),
-            compute(20, 25, track=3),
-            compute(8, 11, track=4),
-            compute(19, 22, track=4),
-        ),
+        *(compute(5, 10, track=3), compute(20, 25, track=3), compute(8, 11, track=4),
+          compute(19, 22, track=4)),
         *(compute(15, 16, track=5), call(16, 17, 2), compute(15, 19, correlation=2, track=6)),
-    ]
+    ]  # fmt: skip
     own = values(a_rank(rows, [window(10, 15, 1), window(15, 20, 2)]), "launch.queue_length")[0]
     assert own.value == pytest.approx(2 / 10)
     assert own.coverage == Coverage(1, 5, 2, 2 + 3 + 3 + 1 + 4)
@@ -198,10 +194,8 @@ def test_only_what_waits_or_runs_in_the_windows_is_left_out_of_the_queue() -> No
 
 def test_a_queue_is_no_longer_than_what_is_in_it_at_once() -> None:
     """One ends as the next begins; what takes no time, and what lies between windows, is never in it."""
-    rows = [
-        *work((0, 1, 2, 5), (5, 6, 6, 9), (7, 8, 7, 7), (11, 12, 13, 18)),
-        *(call(12, 13, 5), compute(13, 18, correlation=5, track=8)),
-    ]
+    rows = [*work((0, 1, 2, 5), (5, 6, 6, 9), (7, 8, 7, 7), (11, 12, 13, 18)), call(12, 13, 5)]
+    rows += [compute(13, 18, correlation=5, track=8)]
     found = whole("launch.queue_length", a_rank(rows, [window(0, 10, 1), window(20, 30, 2)]))
     assert (found[None], found["max"], found["empty"]) == pytest.approx((9 / 20, 1, 11 / 20))
     assert (found["stream 8", "max"], found["stream 8", "empty"]) == (0, 1)
@@ -278,12 +272,3 @@ def test_without_launches_or_without_a_device_there_is_a_reason(metric: str) -> 
     assert reason(on_cpu, metric) == "the CPU is the device: it has no launches"
     host_alone = a_rank([call(0, 1, 3)], [window(0, 10)], works_on=None)
     assert reason(host_alone, metric) == "the trace has only host events, none of the accelerator"
-
-
-def test_a_rank_of_unknown_launches_makes_the_runs_figure_partial() -> None:
-    linked, unlinked = (
-        a_rank(work((0, 2, 5, 9)), [window(0, 10)]),
-        a_rank([compute(5, 9)], [window(0, 10)], rank=1),
-    )
-    run = rows_of("launch.short_kernels", linked, unlinked)[0]
-    assert (run["value"], run["status"], run["coverage"]) == (0, "partial", 0.5)

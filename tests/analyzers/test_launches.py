@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls, what they launched, and when streams were free, worked out by hand."""
+"""Calls, what they launched, when streams were free, and copies that nothing hides, by hand."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from helpers.hand_made import a_rank, comm, compute, event, window
 
 from cclbench.analyzers.metric import Coverage, Unknown
+from cclbench.analyzers.view.copies import exposed_copies
 from cclbench.analyzers.view.launches import (
     SINCE_EVER,
     LaunchCalls,
@@ -55,11 +56,9 @@ def test_the_call_of_a_correlation() -> None:
 
 
 def test_device_events_are_on_streams_in_order_of_track_and_device() -> None:
-    rows = [
-        *(compute(0, 10, track=9, device=1, correlation=5), event("memset", 3, 4, track=9, device=0)),
-        *(event("copy", 12, 15, track=2, device=None), event("sync", 0, 99), event("op", 0, 99)),
-        *(comm(20, 21, track=9, device=1, correlation=6), compute(30, 31, track=2, device=3)),
-    ]
+    rows = [compute(0, 10, track=9, device=1, correlation=5), event("memset", 3, 4, track=9, device=0)]
+    rows += [event("copy", 12, 15, track=2, device=None), event("sync", 0, 99), event("op", 0, 99)]
+    rows += [comm(20, 21, track=9, device=1, correlation=6), compute(30, 31, track=2, device=3)]
     found = device_events(a_rank(rows).tables)
     assert list(found.streams) == [(2, None), (2, 3), (9, 0), (9, 1)]
     assert found.stream.tolist() == [3, 2, 0, 3, 1]
@@ -117,3 +116,39 @@ def test_kernels_in_the_window_without_any_call_are_unknown() -> None:
     ) as unknown:
         launched_kernels(a_rank(rows, [window(50, 100)]))
     assert unknown.value.coverage == Coverage(0, 2, 0, 11)
+
+
+def copy(start: int, end: int, name: str = "Memcpy", direction: str | None = None) -> dict[str, Any]:
+    return event("copy", start, end, name=name, copy_direction=direction, track=3)
+
+
+@pytest.mark.parametrize(
+    ("row", "label"),
+    [
+        (copy(0, 1, "Memcpy HtoD (Pageable -> Device)", "h2d"), "h2d pageable"),
+        (copy(0, 1, "Memcpy DtoH (Device -> Pinned)", "d2h"), "d2h pinned"),
+        (copy(0, 1, "Memcpy HtoH (Pinned -> Pageable)", "h2h"), "h2h pageable"),
+        (copy(0, 1, "Memcpy DtoD", "d2d"), "d2d"),
+        (copy(0, 1, "Memcpy (Pinned)"), "copy pinned"),
+        (copy(0, 1), "copy"),
+        (event("memset", 0, 1, name="Memset (Pinned)", copy_direction="h2d"), "memset"),
+    ],
+)
+def test_a_label_is_the_direction_and_the_hosts_memory(row: dict[str, Any], label: str) -> None:
+    (found,) = exposed_copies(a_rank([row], [window(0, 10)])).items()
+    assert (found[0], found[1].length) == (label, 1)
+
+
+def test_only_what_no_kernel_hides_counts_and_each_instant_once() -> None:
+    """Labels in order of their names; 0-10 is two copies of one label in two batches."""
+    rows = [copy(0, 10, "Memcpy (Pinned)", "h2d"), event("memset", 20, 30, track=3)]
+    rows += [copy(5, 8, "Memcpy 2 (Pinned)", "h2d"), copy(28, 50, "Memcpy", "d2d"), compute(8, 25)]
+    rows += [comm(40, 45), copy(60, 64, "Memcpy (Pinned)", "h2d")]
+    found = exposed_copies(a_rank(rows, [window(0, 100)]))
+    expected = {"d2d": [(28, 40), (45, 50)], "h2d pinned": [(0, 8), (60, 64)], "memset": [(25, 30)]}
+    assert {label: list(zip(own.starts, own.ends, strict=True)) for label, own in found.items()} == expected
+    assert list(found) == ["d2d", "h2d pinned", "memset"]
+
+
+def test_a_cpu_copies_nothing() -> None:
+    assert exposed_copies(a_rank([copy(0, 10)], [window(0, 10)], works_on="host")) == {}

@@ -36,12 +36,8 @@ def loading(start: int, end: int, kind: str = "annotation", **columns: Any) -> d
 
 
 def test_copy_bandwidth_by_direction_counts_what_states_no_bytes() -> None:
-    rows = [
-        copy(0, 10, 1000, "h2d"),
-        copy(10, 20, 500, "h2d"),
-        copy(20, 70, 1500, "d2d"),
-        copy(70, 90, None, "d2h"),
-    ]
+    rows = [copy(0, 10, 1000, "h2d"), copy(10, 20, 500, "h2d"), copy(20, 70, 1500, "d2d")]
+    rows += [copy(70, 90, None, "d2h")]
     rows += [event("memset", 90, 95, bytes=4096), copy(100, 110, 9999, "h2d")]
     rank = a_rank(rows, [window(0, 100)])
     assert parts(rank, "memory.copy_bandwidth") == pytest.approx(
@@ -64,18 +60,14 @@ LOADED = [compute(0, 30), loading(30, 50)]
 @pytest.mark.parametrize(
     ("metric", "rows", "lengths", "expected"),
     [
-        (
-            *("memory.copy_bandwidth", [[copy(0, ns, 1000, "h2d")] for ns in (10, 40)], (100, 100)),
-            {None: 2000 / 50e-9, "h2d": 2000 / 50e-9},
-        ),
+        (*("memory.copy_bandwidth", [[copy(0, ns, 1000, "h2d")] for ns in (10, 40)], (100, 100)),
+         {None: 2000 / 50e-9, "h2d": 2000 / 50e-9}),
         # Traffic counts by what the ranks' memory could move.
-        (
-            *("memory.hbm_utilization", [[compute(0, 10, hbm_bytes=size)] for size in (2000, 9000)]),
-            *((100, 300), {None: 11_000 / 40_000}),
-        ),
+        (*("memory.hbm_utilization", [[compute(0, 10, hbm_bytes=size)] for size in (2000, 9000)]),
+         *((100, 300), {None: 11_000 / 40_000})),
         ("data.stall", [LOADED, LOADED], (50, 150), {None: 40 / 200}),
     ],
-)
+)  # fmt: skip
 def test_over_ranks_figures_are_ratios_of_sums(
     metric: str, rows: list[Any], lengths: tuple[int, int], expected: dict[Any, float]
 ) -> None:
@@ -105,13 +97,8 @@ def test_why_there_is_no_figure(metric: str, rows: list[Any], why: str) -> None:
 
 
 def test_real_copies_count_as_transfer_overhead_and_copying_kernels_do_not() -> None:
-    rows = [
-        compute(0, 20),
-        event("copy", 10, 30, track=3),
-        event("memset", 25, 35, track=4),
-        comm(34, 50),
-        event("kernel", 50, 60, category="copy", name="direct_copy_kernel"),
-    ]
+    rows = [compute(0, 20), event("copy", 10, 30, track=3), event("memset", 25, 35, track=4), comm(34, 50)]
+    rows += [event("kernel", 50, 60, category="copy", name="direct_copy_kernel")]
     rank = a_rank(rows, [window(0, 100)])
     assert main(rank, "memory.copy_time") == pytest.approx(25 * NS)
     assert main(rank, "memory.transfer_overhead") == pytest.approx(0.14)
@@ -134,11 +121,9 @@ def test_hbm_utilization_from_stated_traffic() -> None:
 
 def test_traffic_of_all_device_rows_up_to_all_that_memory_can_carry() -> None:
     """100 ns at 100 B/ns; of five rows, one of which ends outside, one states nothing."""
-    rows = [
-        *(compute(0, 10, hbm_bytes=4000), event("copy", 10, 20, hbm_bytes=3000)),
-        *(event("memset", 20, 30, hbm_bytes=2000), comm(90, 120, hbm_bytes=1000)),
-        *(compute(40, 45), compute(100, 110, hbm_bytes=99_999)),
-    ]
+    rows = [compute(0, 10, hbm_bytes=4000), event("copy", 10, 20, hbm_bytes=3000)]
+    rows += [event("memset", 20, 30, hbm_bytes=2000), comm(90, 120, hbm_bytes=1000), compute(40, 45)]
+    rows += [compute(100, 110, hbm_bytes=99_999)]
     own = values(a_rank(rows, [window(0, 100)], card=card()), "memory.hbm_utilization")[0]
     assert own.value == pytest.approx(1)
     assert own.coverage == Coverage(4, 5, 10 + 10 + 10 + 30, 65)
@@ -171,22 +156,17 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def test_data_stall_is_loading_while_the_device_is_idle_or_waiting_for_an_infeed() -> None:
-    rows = [
-        *(compute(0, 30), loading(20, 50, name=LOADER), loading(45, 60, "op", name="save_checkpoint")),
-        *(event("copy", 55, 70, track=3), event("annotation", 70, 99, side="device", name=LOADER)),
-        loading(70, 99, name="activation_checkpoint"),
-    ]
+    rows = [compute(0, 30), loading(20, 50, name=LOADER), loading(45, 60, "op", name="save_checkpoint")]
+    rows += [event("copy", 55, 70, track=3), event("annotation", 70, 99, side="device", name=LOADER)]
+    rows += [loading(70, 99, name="activation_checkpoint")]
     assert main(a_rank(rows, [window(0, 100)]), "data.stall") == pytest.approx(0.25)
     # A TPU waits for input for 20 ns, of which a copy runs in 5; other waits are for no input.
     rows = [
-        *(
-            compute(0, 30),
-            event("sync", 30, 50, side="device", name="infeed"),
-            event("copy", 45, 55, track=3),
-        ),
+        *(compute(0, 30), event("sync", 30, 50, side="device", name="infeed"),
+          event("copy", 45, 55, track=3)),
         event("sync", 60, 90, side="device", name="outfeed"),
         *(event("sync", 60, 90, side="host", name="infeed"), compute(90, 100)),
-    ]
+    ]  # fmt: skip
     assert main(a_rank(rows, [window(0, 100)]), "data.stall") == pytest.approx(0.15)
 
 
@@ -209,30 +189,22 @@ GAP = [*marks(0, 30), window(60, 90, 2, "annotation"), window(10, 65, 1), window
     [
         # Step 1's 20 ns of loading lie before its window of 50 ns; step 2 is open and in no mean.
         (LATER, [*marks(0, 50, 100), window(25, 75, 1), OPEN], "steps", {None: 20 / 70, 1: 20 / 70}),
-        (
-            LATER[:2],
-            [*marks(0, 50), window(25, 35, 1, still_open=True)],
-            "steps",
-            {None: 20 / 30, 1: 20 / 30},
-        ),
+        (LATER[:2], [*marks(0, 50), window(25, 35, 1, still_open=True)], "steps",
+         {None: 20 / 30, 1: 20 / 30}),
         # By the host's own windows each step's loading lies in its own.
         (LATER, marks(0, 50, 100), "steps", {None: 40 / 100, 1: 20 / 50, 2: 20 / 50}),
         # Loading between two annotations is the next step's.
-        (
-            *([compute(10, 20), loading(40, 50), compute(65, 70)], GAP),
-            *("steps", {None: 10 / 100, 1: 0, 2: 10 / 55}),
-        ),
+        (*([compute(10, 20), loading(40, 50), compute(65, 70)], GAP),
+         *("steps", {None: 10 / 100, 1: 0, 2: 10 / 55})),
         # Loading without marks is the window's that holds it: 20 ns in the first, 5 in the second.
         (UNMARKED, [window(0, 50, 1), window(50, 100, 2)], "steps", {None: 30 / 105, 1: 20 / 50, 2: 10 / 55}),
         (UNMARKED, [window(0, 110, source="whole_trace")], "trace", {None: 30 / 110}),
         (UNMARKED, [*marks(0, 40, 110), window(0, 100, source="whole_trace")], "trace", {None: 30 / 105}),
         # What ends as a step ends is the step's, what begins then the next's, and behind the last nobody's.
-        (
-            *(EDGES, [*marks(0, 40, 80), window(0, 60, 1), window(60, 100, 2)]),
-            *("steps", {None: 15 / 100, 1: 10 / 60, 2: 5 / 45}),
-        ),
+        (*(EDGES, [*marks(0, 40, 80), window(0, 60, 1), window(60, 100, 2)]),
+         *("steps", {None: 15 / 100, 1: 10 / 60, 2: 5 / 45})),
     ],
-)
+)  # fmt: skip
 def test_the_step_that_loading_counts_for(
     rows: list[Any], windows: list[Any], policy: str, expected: dict[Any, float]
 ) -> None:

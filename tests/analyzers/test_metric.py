@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What metrics are made of: coverage, values, their combination over ranks, names that ask for metrics."""
+"""What metrics are made of: coverage, values, columns, and what they see of a rank."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from helpers.hand_made import a_rank, card, collective, comm, compute, event, launch, window
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cclbench.analyzers import metric as described
 from cclbench.analyzers.aliases import ALIASES, Alias
@@ -14,6 +20,8 @@ from cclbench.analyzers.explained import INFERRED
 from cclbench.analyzers.metric import (
     METRICS,
     Coverage,
+    NotApplicable,
+    Unknown,
     Value,
     max_over_ranks,
     mean_over_ranks,
@@ -24,17 +32,26 @@ from cclbench.analyzers.metric import (
     total_coverage,
     total_left_out,
 )
+from cclbench.analyzers.swept import own_sweeps
+from cclbench.analyzers.view.columns import (
+    has_values,
+    has_word,
+    matching_rows,
+    row_spans,
+    with_values,
+    with_words,
+    word_codes,
+)
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.ground.errors import UsageError
+from cclbench.ground.intervals import Intervals
 from cclbench.ground.registry import Registry
+from cclbench.ground.schema import COLLECTIVES
+from cclbench.hardware import catalog
 
-KINDS = {
-    "allgather": ("all_gather",),
-    "allreduce": ("all_reduce",),
-    "alltoall": ("all_to_all",),
-    "peertopeer": ("send", "recv", "send_recv"),
-    "reducescatter": ("reduce_scatter",),
-    "hockney": ("all_reduce",),
-}
+KINDS = {"allgather": ("all_gather",), "allreduce": ("all_reduce",), "alltoall": ("all_to_all",)}
+KINDS |= {"peertopeer": ("send", "recv", "send_recv"), "reducescatter": ("reduce_scatter",)}
+KINDS |= {"hockney": ("all_reduce",)}
 
 
 def test_coverage_counts_rows_and_their_time_and_a_number_is_partial_by_it() -> None:
@@ -59,9 +76,7 @@ def test_coverage_counts_rows_and_their_time_and_a_number_is_partial_by_it() -> 
         (Coverage(1, 2, 3, 4), Coverage(1, 1, None, 5), Coverage(2, 3)),
     ],
 )
-def test_coverages_add_up_and_have_time_where_both_have(
-    one: Coverage, other: Coverage, both: Coverage
-) -> None:
+def test_coverages_add_up_with_time_where_both_have(one: Coverage, other: Coverage, both: Coverage) -> None:
     assert one + other == other + one == both
 
 
@@ -76,7 +91,7 @@ def test_coverages_add_up_and_have_time_where_both_have(
         (Coverage(0, 0, 0, 0), True, 1, None),
     ],
 )
-def test_a_coverage_is_a_share_of_rows_and_of_time(
+def test_shares_of_a_coverage(
     coverage: Coverage, whole: bool, by_count: float, by_time: float | None
 ) -> None:
     assert (coverage.is_complete, coverage.by_count, coverage.by_time) == (whole, by_count, by_time)
@@ -88,11 +103,8 @@ def test_words_are_the_reason_and_what_is_left_out_which_adds_up() -> None:
     assert Value(value=1.0, reason="rough", left_out={"cut": 2}).words == "rough; left out: 2 cut"
     assert Value(value=1.0, left_out={"cut": 0}).words is None
     # What values leave out and rest on adds up.
-    values = [
-        Value(value=1.0, left_out={"a": 1, "b": 2}, coverage=Coverage(1, 2)),
-        Value(value=1.0, left_out={"b": 5}),
-        Value(value=1.0, coverage=Coverage(3, 4)),
-    ]
+    values = [Value(value=1.0, left_out={"a": 1, "b": 2}, coverage=Coverage(1, 2))]
+    values += [Value(value=1.0, left_out={"b": 5}), Value(value=1.0, coverage=Coverage(3, 4))]
     assert total_left_out(values) == {"a": 1, "b": 7}
     assert total_coverage(values) == Coverage(4, 6)
     assert total_coverage(values[1:2]) is None
@@ -192,3 +204,355 @@ def test_parts_of_metrics_come_beside_other_metrics_in_order_of_names() -> None:
     assert [one.name for one, _ in both] == ["compute.hfu", "compute.mfu"]
     with pytest.raises(UsageError, match="or occupancy"):
         resolve_metrics(["ocupancy"])
+
+
+WORDS = pa.dictionary(pa.int32(), pa.string())
+
+
+def test_words_of_chunks_that_number_them_differently_and_of_plain_columns() -> None:
+    """And a word that no row has, which the dictionary names nevertheless."""
+    first = pa.DictionaryArray.from_arrays(pa.array([1, None], pa.int32()), ["unused", "b"])
+    chunks = pa.chunked_array([first, pa.array(["a", "b"], WORDS)])
+    numbers, words = word_codes(pa.table({"category": chunks}), "category")
+    assert [words[n] for n in numbers] == ["b", None, "a", "b"]
+    assert words[-1] is None
+    table = pa.table({"category": chunks})
+    assert has_word(table, "category", "b").tolist() == [True, False, False, True]
+    assert has_word(table, "category", "c", "a").tolist() == [False, False, True, False]
+    assert matching_rows(table, "category", lambda word: word < "b").tolist() == [False, True, True, False]
+    # A batch without words has rows of none.
+    batch = pa.RecordBatch.from_arrays([pa.array([None, None], WORDS)], ["category"])
+    numbers, words = word_codes(batch, "category")
+    assert (numbers.tolist(), words) == ([0, 0], [None])
+    assert has_word(batch, "category", "a").tolist() == [False, False]
+    # Plain columns have words too.
+    table = pa.table({"source": pa.chunked_array([["b", None], ["a", "b"]]), "row": [0, 1, 2, 3]})
+    assert with_words(table, "source", ("b", ""))["row"].to_pylist() == [0, 1, 3]
+    numbers, words = word_codes(table, "row")
+    assert [words[n] for n in numbers] == [0, 1, 2, 3]
+
+
+def test_rows_with_values_in_all_of_the_columns_and_their_spans() -> None:
+    batch = pa.RecordBatch.from_pydict({"a": [1, None, 3, 4], "b": ["x", "y", None, "z"]})
+    assert has_values(batch, "a").tolist() == [True, False, True, True]
+    assert has_values(batch, "a", "b").tolist() == [True, False, False, True]
+    assert has_values(batch).tolist() == [True] * 4
+    assert with_values(pa.Table.from_batches([batch]), "a", "b")["a"].to_pylist() == [1, 4]
+    # A span is from its start for its duration.
+    batch = pa.RecordBatch.from_pydict({"start_ns": [5, 9], "dur_ns": [2, 0]})
+    starts, ends = row_spans(batch)
+    assert (starts.tolist(), ends.tolist()) == ([5, 9], [7, 9])
+
+
+MEMBERS = {"0-15": tuple(range(16)), "0-7": tuple(range(8)), "0-8": tuple(range(9))}
+
+
+def part(
+    instance: int | None, rank: int, wait: int | None, transfer: int | None, **more: Any
+) -> dict[str, Any]:
+    """A rank's part in an all-reduce of 4 KiB among 16."""
+    given = {"kind": "all_reduce", "group": "0-15", "group_size": 16, "in_bytes": 4096, "out_bytes": 4096}
+    times = {"start_ns": 0, "end_ns": 10, "wait_ns": wait, "transfer_ns": transfer}
+    whole = {"collective": 0, "instance": instance, "rank": rank, "library": "nccl", **given, **times, **more}
+    return dict.fromkeys(COLLECTIVES.names) | whole
+
+
+def swept(*parts: dict[str, Any]) -> tuple[list[Any], dict[str, int]]:
+    """Their sweeps on machines of eight."""
+    return own_sweeps(
+        pa.Table.from_pylist(list(parts), COLLECTIVES), MEMBERS, catalog.system("aws-p5"), "2.23.4"
+    )
+
+
+def test_the_last_rank_tells_and_the_median_counts() -> None:
+    """Three of one size: 10, 20 and 90 µs by the ranks that came last; of another size one of 30 µs."""
+    found, left_out = swept(
+        part(1, 0, 0, 10_000), part(1, 1, 500, 11_000),
+        part(2, 0, 700, 5_000), part(2, 1, 0, 20_000),
+        part(3, 1, 0, 90_000),
+        part(4, 0, 0, 30_000, in_bytes=8192, out_bytes=8192),
+    )  # fmt: skip
+    (sweep,) = found
+    assert (sweep.kind, sweep.ranks, sweep.nodes, sweep.library_version) == ("all_reduce", 16, 2, "2.23.4")
+    assert (sweep.bytes, sweep.seconds) == ((4096, 8192), (20e-6, 30e-6))
+    assert left_out == {}
+    # A rank whose waiting nobody knows is not taken for the last.
+    (sweep,), _ = swept(part(1, 0, None, 99_000), part(1, 1, 5, 20_000), part(1, 2, 700, 30_000))
+    assert sweep.seconds == (20e-6,)
+    # No collectives, no sweeps.
+    assert swept() == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"instance": None}, "not matched across ranks"),
+        ({"transfer_ns": None}, "not matched across ranks"),
+        ({"kind": "send"}, "sends and receives"),
+        ({"library": "gloo"}, "of libraries whose algorithms are not modelled"),
+        ({"group": "0-8", "group_size": 9}, "of unknown groups, or groups spread unevenly over nodes"),
+        ({"group": None}, "of unknown groups, or groups spread unevenly over nodes"),
+        ({"kind": "all_gather", "out_bytes": None}, "of unknown size"),
+        ({"kind": None}, "without collective, ranks, nodes, size or time"),
+        ({"transfer_ns": 0}, "with zero bytes, zero time or a single rank"),
+    ],
+)
+def test_what_is_in_no_sweep_is_counted(more: dict[str, Any], why: str) -> None:
+    """Each for one reason, and the rest stays."""
+    found, left_out = swept(part(1, 0, 0, 10_000), part(2, 0, 0, 99_000) | more)
+    assert [sweep.seconds for sweep in found] == [(10e-6,)]
+    assert left_out == {why: 1}
+
+
+def test_what_fits_for_several_reasons_nowhere_is_counted_once() -> None:
+    both = part(2, 0, 0, 99_000, kind="send", library="gloo", group=None)
+    gloo = part(3, 0, 0, 99_000, library="gloo", group="0-8", group_size=9)
+    _, left_out = swept(part(1, 0, 0, 10_000), both, gloo, part(None, 0, 0, 9_000), part(None, 1, 0, 9_000))
+    expected = {"not matched across ranks": 2, "sends and receives": 1}
+    expected |= {"of libraries whose algorithms are not modelled": 1}
+    assert left_out == expected
+
+
+STEPS = [window(10 * n, 10 * n + 10, n) for n in range(4)]
+NO_HOST = "the trace has only host events, none of the accelerator"
+
+
+def pieces(found: Intervals) -> list[tuple[int, int]]:
+    return list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (None, (0, 1, 2, 3)), ((None, None), (0, 1, 2, 3)), ((1, None), (1, 2, 3)), ((None, 1), (0,)),
+        ((0, 3), (0, 1, 2)), ((3, 9), (3,)),
+    ],
+)  # fmt: skip
+def test_steps_exclude_the_last(
+    chosen: tuple[int | None, int | None] | None, expected: tuple[int, ...]
+) -> None:
+    windows = a_rank([], STEPS, steps=chosen).windows
+    assert windows.steps == expected
+    assert (windows.starts.tolist(), windows.ends.tolist()) == (
+        [10 * n for n in expected],
+        [10 * n + 10 for n in expected],
+    )
+    assert (len(windows), windows.total, windows.open) == (len(expected), 10 * len(expected), False)
+
+
+def test_an_empty_range_lists_twenty_steps_at_most() -> None:
+    many = [window(10 * n, 10 * n + 10, n, still_open=n == 24) for n in range(25)]
+    listed = ", ".join(str(n) for n in range(20))
+    with pytest.raises(NotApplicable) as why:
+        a_rank([], many, steps=(30, None)).windows  # noqa: B018
+    assert str(why.value) == f"--steps selects none of this rank's steps: {listed}"
+    with pytest.raises(NotApplicable, match="the trace marks no steps to select with --steps"):
+        a_rank([], [window(0, 9, source="whole_trace")], steps=(0, None)).windows  # noqa: B018
+
+
+def test_an_open_window_is_beside_the_others_and_counts_where_no_other_does() -> None:
+    steps = [*STEPS, window(40, 45, 4, still_open=True)]
+    rank, last = a_rank([], steps), a_rank([], steps, steps=(4, None))
+    assert (rank.windows.steps, rank.windows.open) == ((0, 1, 2, 3), False)
+    aside = rank.open_windows
+    assert (aside.steps, aside.open, aside.policy) == ((4,), True, "steps")
+    assert (last.windows.steps, last.windows.open, last.windows.total) == ((4,), True, 5)
+    assert (last.open_windows.steps, last.open_windows.open) == ((), False)
+
+
+def test_annotated_steps_are_those_of_the_host_that_have_an_end() -> None:
+    marks = [window(0, 50, 1, "annotation"), window(50, 99, 2, "annotation")]
+    rank = a_rank([], [window(20, 60, 1), *marks])
+    assert (rank.windows.steps, rank.annotated.steps) == ((1,), (1, 2))
+    alone = window(0, 50, 1, "annotation", still_open=True)
+    for only in (alone, window(0, 9, source="whole_trace")):
+        with pytest.raises(NotApplicable, match="the trace marks no complete steps"):
+            a_rank([], [only]).annotated  # noqa: B018
+
+
+GRAPHS = "7 CUDA graphs were traced as a whole: their kernels are unknown (nsys: --cuda-graph-trace=node)"
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [({"whole_graphs": 7}, GRAPHS), ({"works_on": None}, NO_HOST), ({}, "the trace has no work")],
+)
+def test_a_rank_without_windows_says_why(facts: dict[str, Any], words: str) -> None:
+    rank = a_rank([], **facts)
+    assert rank.no_work == words
+    with pytest.raises(Unknown) as why:
+        rank.windows  # noqa: B018
+    assert str(why.value) == words
+
+
+def test_busy_time_of_an_accelerator() -> None:
+    rows = [compute(0, 10), comm(5, 20), compute(8, 12, category="other"), event("copy", 11, 13, track=3)]
+    rows += [compute(30, 40), event("memset", 38, 45, track=4), comm(19, 25), event("sync", 0, 99)]
+    rank = a_rank(rows, [window(0, 100)])
+    assert pieces(rank.compute) == [(0, 12), (30, 40)]
+    assert pieces(rank.communication) == [(5, 25)]
+    assert pieces(rank.copies) == [(11, 13), (38, 45)]
+
+
+def test_busy_time_of_a_cpu() -> None:
+    """On gloo's thread 3 nothing computes, and on thread 1 nothing while that calls or transfers itself."""
+    spans = [
+        *((0, 30, 1, "mm"), (40, 50, 1, "add"), (5, 12, 2, "relu"), (70, 80, 3, "add_"),
+          (92, 93, 3, "copy_")),
+        (93, 98, 1, "mul"),
+    ]  # fmt: skip
+    rows = [event("op", start, end, track=track, name=f"aten::{name}") for start, end, track, name in spans]
+    talk = [(10, 15, 1, "c10d::send", None), (60, 90, 3, "gloo:all_reduce", 0)]
+    talk += [(45, 48, 1, "gloo:send", 1), (95, 97, 1, "gloo:recv", 2)]
+    rows += [
+        event("op", start, end, track=track, name=name, category="communication", collective=number)
+        for start, end, track, name, number in talk
+    ]
+    rows.append(event("op", 91, 99, track=1, name="MulBackward0"))
+    rank = a_rank(rows, [window(0, 100)], works_on="host")
+    assert pieces(rank.compute) == [(0, 12), (15, 30), (40, 45), (48, 50), (93, 95), (97, 98)]
+    assert pieces(rank.communication) == [(45, 48), (60, 90), (95, 97)]
+    assert pieces(rank.copies) == []
+
+
+def test_the_parts_of_a_window_by_hand() -> None:
+    """Compute 0-40, communication 30-60, a copy 55-80; the second window is open."""
+    rows = [compute(0, 40), comm(30, 60), event("copy", 55, 80, track=3), compute(100, 103)]
+    rank = a_rank(rows, [window(0, 100, 1), window(100, 110, 2, still_open=True)])
+    names = ("window", "compute_only", "overlapped", "exposed_comm", "exposed_copy", "idle")
+    assert [getattr(rank.parts, name).tolist() for name in names] == [[100], [30], [10], [20], [20], [20]]
+    assert [getattr(rank.open_parts, name).tolist() for name in names] == [[10], [3], [0], [0], [0], [7]]
+    assert rank.inside(rank.communication).tolist() == [30]
+
+
+def test_the_window_of_an_instant() -> None:
+    rank = a_rank([], [window(0, 10, 1), window(10, 20, 2), window(30, 40, 3)])
+    at = np.array([-1, 0, 9, 10, 19, 20, 29, 30, 39, 40])
+    assert rank.window_of(at).tolist() == [-1, 0, 0, 1, 1, -1, -1, 2, 2, -1]
+
+
+def test_rows_that_begin_in_a_window() -> None:
+    rows = [compute(5, 50), compute(10, 11), compute(20, 21), compute(25, 26), compute(39, 99)]
+    found = list(a_rank(rows, [window(10, 20, 1), window(30, 40, 2)]).begun(("kernel",), "name"))
+    began = [batch["start_ns"].to_pylist() for batch, _ in found]
+    assert (began, [at.tolist() for _, at in found]) == ([[10], [39]], [[0], [1]])
+    assert [batch.schema.names for batch, _ in found] == [["start_ns", "dur_ns", "name"]] * 2
+    rank = a_rank([], [window(10, 20)], [collective("send", at, 99) for at in (9, 10, 19, 20)])
+    assert rank.collectives["start_ns"].to_pylist() == [10, 19]
+    assert len(rank.all_collectives) == 4
+
+
+def test_without_kernels_or_an_accelerator_there_is_a_reason() -> None:
+    outside = a_rank([compute(50, 60)], [window(0, 10)])
+    with pytest.raises(NotApplicable, match="the rank runs no kernels in the window"):
+        list(outside.kernels())
+    cpu = a_rank([event("op", 0, 5)], [window(0, 10)], works_on="host")
+    with pytest.raises(NotApplicable, match="the CPU is the device: it runs operators, not kernels") as why:
+        list(cpu.kernels())
+    assert not isinstance(why.value, Unknown)
+    with pytest.raises(NotApplicable, match="the CPU is the device: it has no launches"):
+        cpu.launched  # noqa: B018
+    with pytest.raises(NotApplicable, match="it has no launches, which idle time is attributed by"):
+        cpu.idle  # noqa: B018
+    assert cpu.blurred is None
+
+
+def test_the_machine_is_the_runs_or_what_card_and_trace_tell() -> None:
+    rank = a_rank(card=card(), device_name="NVIDIA H100 80GB HBM3")
+    assert rank.machine.hardware.accelerator == "nvidia-a100-sxm-80gb"
+    assert rank.machine.device_names == ("NVIDIA H100 80GB HBM3",)
+    other = RankView(rank.tables, rank=3, machine=a_rank().machine)
+    assert other.machine.hardware.accelerator is None
+    assert (other.rank, other.card) == (3, None)
+
+
+@pytest.mark.parametrize("what", ["busy", "works", "collectives", "launched", "idle"])
+def test_a_trace_without_the_accelerators_rows_tells_of_no_work(what: str) -> None:
+    rank = a_rank([event("op", 0, 5)], [window(0, 10)], [collective("send", 0, 5)], works_on=None)
+    with pytest.raises(Unknown) as why:
+        getattr(rank, what)
+    assert str(why.value) == NO_HOST
+
+
+END = 30
+
+device_rows = st.lists(
+    st.builds(
+        lambda sort, start, length, track, device, correlation: {
+            "kind": "kernel" if sort in ("gemm", "communication") else sort,
+            "category": sort if sort in ("gemm", "communication") else "copy",
+            "start_ns": start,
+            "end_ns": start + length,
+            "track": track,
+            "device": device,
+            "correlation": correlation,
+        },
+        st.sampled_from(["gemm", "communication", "copy", "memset"]),
+        st.integers(0, END),
+        st.integers(0, 5),
+        st.integers(0, 2),
+        st.sampled_from([None, 0]),
+        st.sampled_from([None, 1, 2, 3, 4]),
+    ),
+    max_size=9,
+)
+launches = st.lists(st.builds(launch, st.integers(0, END), st.integers(1, 3)), max_size=4)
+bounds = st.lists(st.integers(-3, END + 8), min_size=2, max_size=5, unique=True).map(sorted)
+
+
+def _running(rows: list[dict], t: int) -> set[str]:
+    return {row["category"] for row in rows if row["start_ns"] <= t < row["end_ns"]}
+
+
+def _cause(rows: list[dict], calls: list[dict], t: int) -> str:
+    """Of an idle instant, from the definition: look at the next device event, its launch, its stream."""
+    ahead = [row for row in rows if row["start_ns"] > t and row["end_ns"] > row["start_ns"]]
+    if not ahead:
+        return "unknown"
+    following = min(
+        ahead, key=lambda row: (row["start_ns"], row["track"], row["device"] or 0, row["device"] is not None)
+    )
+    begun = [call["start_ns"] for call in calls if call["correlation"] == following["correlation"]]
+    if following["correlation"] is None or not begun:
+        return "unknown"
+    stream = (following["track"], following["device"])
+    earlier = [
+        row["end_ns"]
+        for row in rows
+        if (row["track"], row["device"]) == stream
+        and row["start_ns"] <= t
+        and row["end_ns"] > row["start_ns"]
+    ]
+    return "device" if earlier and min(begun) <= max(earlier) else "host"
+
+
+@given(device_rows, launches, bounds)
+def test_parts_equal_a_count_of_nanoseconds(rows: list[dict], calls: list[dict], edges: list[int]) -> None:
+    windows = [window(start, end, step) for step, (start, end) in enumerate(pairwise(edges))]
+    rank = a_rank([*rows, *calls], windows)
+    parts, idle = rank.parts, rank.idle
+    split = {"host": idle.host, "device": idle.device, "unknown": idle.unknown}
+    for n, w in enumerate(windows):
+        expected = dict.fromkeys(["compute_only", "overlapped", "exposed_comm", "exposed_copy", "idle"], 0)
+        causes = dict.fromkeys(split, 0)
+        for t in range(w["start_ns"], w["end_ns"]):
+            on = _running(rows, t)
+            if "gemm" in on:
+                expected["overlapped" if "communication" in on else "compute_only"] += 1
+            elif "communication" in on:
+                expected["exposed_comm"] += 1
+            elif "copy" in on:
+                expected["exposed_copy"] += 1
+            else:
+                expected["idle"] += 1
+                causes[_cause(rows, calls, t)] += 1
+        assert {name: int(getattr(parts, name)[n]) for name in expected} == expected
+        assert sum(expected.values()) == parts.window[n]
+        assert {name: int(rank.inside(gaps)[n]) for name, gaps in split.items()} == causes
+
+
+def test_the_batch_size_changes_nothing() -> None:
+    rows = [compute(0, 4, correlation=1), comm(2, 9), event("copy", 12, 14, track=3), launch(0, 1)]
+    found = [a_rank(rows, [window(0, 20)], rows_a_batch=n).parts for n in (1, 2, 100)]
+    assert [p.idle.tolist() for p in found] == [[9]] * 3
+    assert [p.overlapped.tolist() for p in found] == [[2]] * 3

@@ -37,12 +37,9 @@ def call(number: int, name: str, **columns: Any) -> dict[str, Any]:
 
 # linear holds mm (6 MB, 2 GFLOP); add (12 MB, 2 MFLOP) is recomputed; sort_of has no model.
 ADDED = {"shapes": "[[2000,1000],[2000,1000],[]]", "dtypes": '["c10::BFloat16","c10::BFloat16","Scalar"]'}
-OPERATORS = [
-    call(1, "aten::linear", end_ns=90),
-    call(2, "aten::mm", parent=1, shapes=SQUARE, dtypes=BF16, end_ns=80, phase="forward"),
-    call(3, "aten::add", **ADDED, recomputed=True, phase="backward"),
-    call(4, "mine::sort_of"),
-]
+OPERATORS = [call(1, "aten::linear", end_ns=90)]
+OPERATORS += [call(2, "aten::mm", parent=1, shapes=SQUARE, dtypes=BF16, end_ns=80, phase="forward")]
+OPERATORS += [call(3, "aten::add", **ADDED, recomputed=True, phase="backward"), call(4, "mine::sort_of")]
 
 
 BACK = {"phase": "backward"}
@@ -112,10 +109,8 @@ SILENT = {"operators": [call(2, "aten::mm")]}
     ("metric", "rows", "options", "why"),
     [
         ("above_roofline", ROWS[2:], {}, "no operator in the window has a known roofline time"),
-        (
-            *("roofline_efficiency", ROWS[2:], {}),
-            f"{NOTHING_KNOWN}: none of 2 operators has a cost model and a peak",
-        ),
+        (*("roofline_efficiency", ROWS[2:], {}),
+         f"{NOTHING_KNOWN}: none of 2 operators has a cost model and a peak"),
         ("roofline_efficiency", ROWS[5:], {}, NOTHING_KNOWN),
         ("gemm_efficiency", ROWS[5:], {}, "no matrix products in the window with a known roofline time"),
         ("gemm_efficiency", ROWS, SILENT, "known roofline time"),
@@ -123,12 +118,10 @@ SILENT = {"operators": [call(2, "aten::mm")]}
         ("recompute_share", [comm(0, 10, phase="backward")], {}, "there is no compute time in the window"),
         ("recompute_share", ROWS[:1], {}, "backward"),
         ("model_flops_share", ROWS, {"windows": [window(0, 9, source="whole_trace")]}, "the whole trace"),
-        (
-            *("model_flops_share", ROWS[1:2], {}),
-            "no matrix product, convolution or attention has recorded arguments",
-        ),
+        (*("model_flops_share", ROWS[1:2], {}),
+         "no matrix product, convolution or attention has recorded arguments"),
     ],
-)
+)  # fmt: skip
 def test_why_there_is_no_figure(metric: str, rows: list[Any], options: dict[str, Any], why: str) -> None:
     assert why in reason(rank(rows, **options), f"compute.{metric}")
 
@@ -154,7 +147,7 @@ def test_why_there_is_no_figure(metric: str, rows: list[Any], options: dict[str,
         ),
     ],
 )
-def test_ranks_count_by_the_time_of_their_operators(
+def test_ranks_count_by_operators_time(
     metric: str, rows: list[Any], lengths: tuple[int, int], expected: float
 ) -> None:
     views = [
@@ -277,11 +270,9 @@ def test_a_cpus_calls_are_its_works_and_its_time_is_of_the_innermost_calls_phase
         call(4, "aten::mul", start_ns=30, end_ns=60, track=2, phase="optimizer"),
         call(5, "aten::relu", start_ns=70, end_ns=75, track=2, phase=None),
     ]
-    rows = [
-        *(event("op", 0, 40, track=1, name="aten::mm"), event("op", 30, 60, track=2, name="aten::mul")),
-        event("op", 70, 75, track=2, name="aten::relu"),
-        event("op", 80, 84, track=3, name="gloo:all_reduce", category="communication", collective=0),
-    ]
+    rows = [event("op", 0, 40, track=1, name="aten::mm"), event("op", 30, 60, track=2, name="aten::mul")]
+    rows += [event("op", 70, 75, track=2, name="aten::relu")]
+    rows += [event("op", 80, 84, track=3, name="gloo:all_reduce", category="communication", collective=0)]
     view = a_rank(rows, [window(0, 100)], operators=operators, works_on="host")
     assert in_ns(parts(view, "time.phase")) == pytest.approx(
         {None: 60 + 5 + 4, "forward": 20 + 5, "backward": 10, "optimizer": 20 + 5, "other": 5 + 4}

@@ -28,11 +28,8 @@ def oom(size: int, **columns: Any) -> dict[str, Any]:
     return event("oom", None, size, stream=0, call_site="ask model.py:9", device_free=MIB) | columns
 
 
-SCATTERED = [
-    large(0, 4 * MIB, "inactive"),
-    large(4 * MIB, 8 * MIB, call_site=HOLDER),
-    large(12 * MIB, 6 * MIB, "inactive"),
-]
+SCATTERED = [large(0, 4 * MIB, "inactive"), large(4 * MIB, 8 * MIB, call_site=HOLDER)]
+SCATTERED += [large(12 * MIB, 6 * MIB, "inactive")]
 """One segment of 18 MiB: 4 and 6 MiB are free, beside 8 MiB of a call site."""
 
 
@@ -58,10 +55,8 @@ def test_what_is_missing_is_held_by_the_largest_call_sites() -> None:
 
 
 def test_blocks_of_other_streams_and_pools_serve_no_request() -> None:
-    others = [
-        large(64 * MIB, 32 * MIB, "inactive", segment=64 * MIB) | {"stream": 7},
-        large(128 * MIB, 16 * MIB, "inactive", segment=128 * MIB) | {"pool": "large 1.0"},
-    ]
+    others = [large(64 * MIB, 32 * MIB, "inactive", segment=64 * MIB) | {"stream": 7}]
+    others += [large(128 * MIB, 16 * MIB, "inactive", segment=128 * MIB) | {"pool": "large 1.0"}]
     one = failure([oom(20 * MIB)], [*SCATTERED, *others])
     assert (one.free.bytes, one.usable.bytes) == (58 * MIB, 10 * MIB)
     assert one.verdict == "enough is free, but in blocks of other streams or pools"
@@ -118,9 +113,7 @@ def test_memory_that_another_stream_still_uses_is_not_free() -> None:
         (("segment_unmap", 18 * MIB, 4 * MIB), [4 * MIB, 10 * MIB]),
     ],
 )
-def test_expandable_segments_shrink_and_grow_at_their_end(
-    after: tuple[str, int, int], free: list[int]
-) -> None:
+def test_expandable_segments_change_at_their_end(after: tuple[str, int, int], free: list[int]) -> None:
     assert failure([oom(9 * MIB), event(*after, stream=0)], SCATTERED).free.sizes.tolist() == free
 
 

@@ -40,7 +40,7 @@ def chip(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return an_accelerator(monkeypatch, peak_flops_per_s={"bf16": 1e12}, hbm_bytes_per_s=1e11)
 
 
-def test_the_peak_is_that_of_the_cards_precision_and_memory_is_as_fast_as_the_trace_states(
+def test_the_peak_is_the_cards_precisions_and_memory_is_as_fast_as_the_trace_states(
     chip: SimpleNamespace,
 ) -> None:
     assert platform.run_accelerator(a_rank(card=card())) is chip

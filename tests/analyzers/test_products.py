@@ -38,12 +38,8 @@ def test_what_a_compiler_made() -> None:
 
 def test_communication_on_streams_that_compute() -> None:
     """3 of 4 µs of communication are on the stream of 20 µs of compute; another computes for 0.5."""
-    rows = [
-        compute(0, 20_000, track=7),
-        comm(20_000, 23_000, track=7),
-        compute(23_000, 23_500, track=9),
-        comm(24_000, 25_000, track=9),
-    ]
+    rows = [compute(0, 20_000, track=7), comm(20_000, 23_000, track=7), compute(23_000, 23_500, track=9)]
+    rows += [comm(24_000, 25_000, track=9)]
     assert main(a_rank(rows, [window(0, 30_000)]), "overlap.same_stream") == pytest.approx(0.75)
     alone = a_rank(rows[:1], [window(0, 30_000)])
     assert reason(alone, "overlap.same_stream").startswith("the rank runs no communication kernels")

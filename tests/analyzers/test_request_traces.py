@@ -17,12 +17,8 @@ from cclbench.analyzers.request_traces import leading_blocks
 from cclbench.ground.evidence_schema import REQUEST_TRACE
 
 S = 10**9
-REQUESTS: list[tuple[int, int, int, list[int] | None]] = [
-    (0, 1024, 10, [1, 2]),
-    (10, 1500, 20, [1, 2, 3]),
-    (90, 1100, 30, [1, 9, 3]),
-    (100, 512, 40, [7]),
-]
+REQUESTS: list[tuple[int, int, int, list[int] | None]] = [(0, 1024, 10, [1, 2]), (10, 1500, 20, [1, 2, 3])]
+REQUESTS += [(90, 1100, 30, [1, 9, 3]), (100, 512, 40, [7])]
 
 
 def trace(requests: list[tuple[int, int, int, list[int] | None]], file: str = "t.jsonl") -> pa.Table:

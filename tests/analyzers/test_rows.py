@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Result rows: order, reasons, what ranks without an answer do, and what aliases select."""
+"""From ranks' values to a run's rows, with their statuses and reasons."""
 
 from __future__ import annotations
 
 import math
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,9 @@ from cclbench.analyzers.metric import (
 )
 from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select_alias_rows, window_policy
 from cclbench.analyzers.stand_ins import STAND_INS
+from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.run_view import RunView
+from cclbench.engine import Serial
 from cclbench.ground.errors import UsageError
 from cclbench.ground.schema import RESULTS
 from cclbench.record.rows import Row, builtins
@@ -70,11 +73,9 @@ def test_a_number_that_its_status_denies_is_no_number(status: str) -> None:
 def test_the_runs_row_comes_first_then_breakdowns_then_ranks() -> None:
     first = [Value(value=3.0), Value(value=1.0, step=2), Value(value=2.0, category="b")]
     ranks = {1: [*first, Value(value=1, category="a")], 0: [Value(value=5.0)]}
-    assert [(row["rank"], row["category"], row["step"], row["value"]) for row in a_row(ranks)] == [
-        *((None, None, None, 4.0), (None, "a", None, 1.0), (None, "b", None, 2.0)),
-        *((0, None, None, 5.0), (1, None, None, 3.0)),
-        *((1, "a", None, 1.0), (1, "b", None, 2.0), (1, None, 2, 1.0)),
-    ]
+    expected = [(None, None, None, 4.0), (None, "a", None, 1.0), (None, "b", None, 2.0), (0, None, None, 5.0)]
+    expected += [(1, None, None, 3.0), (1, "a", None, 1.0), (1, "b", None, 2.0), (1, None, 2, 1.0)]
+    assert [(row["rank"], row["category"], row["step"], row["value"]) for row in a_row(ranks)] == expected
 
 
 MEASURED, MODELLED = [Value(value=2.0)], [Value(value=8.0, provenance="modelled")]
@@ -277,10 +278,8 @@ def told_rows(told: list[Value], ranks: dict[int, list[Value]], policies: dict[i
 
 
 def test_what_files_tell_stands_in_where_no_rank_has_a_number() -> None:
-    told = [
-        *(Value(value=4.0, rank=0, step=1, stat="a"), Value(value=3.0, rank=0, step=0, stat="b")),
-        *(Value(value=2.0, rank=0, source="memory_snapshot"), Value(value=1.0)),
-    ]
+    told = [Value(value=4.0, rank=0, step=1, stat="a"), Value(value=3.0, rank=0, step=0, stat="b")]
+    told += [Value(value=2.0, rank=0, source="memory_snapshot"), Value(value=1.0)]
     silent = {0: none("cut"), 1: none("cut")}
     rows = told_rows(told, silent, {0: "steps", 1: "trace"})
     assert [(row["rank"], row["step"], row["value"], row["source"]) for row in rows] == [
@@ -303,3 +302,47 @@ def test_what_files_tell_stands_in_where_no_rank_has_a_number() -> None:
 def test_a_metric_of_all_ranks_alone_has_no_ranks_rows() -> None:
     rows = a_row({0: [Value(value=1.0)]}, rank_rows=False)
     assert [(row["rank"], row["value"], row["version"]) for row in rows] == [(None, 1, 3)]
+
+
+def answers(of: dict[int, Any], ranks: list[int] | None = None, **more: Any) -> Any:
+    run = SimpleNamespace(id="job", ranks=tuple(of), rank=lambda number: number)
+    told = {"noun": "operators", "engine": Serial(), "progress": None, "what": "asked"} | more
+    return answers_by_rank(run, of.__getitem__, ranks, **told)
+
+
+def test_an_answer_or_why_there_is_none() -> None:
+    rank = a_rank(rank=5)
+    assert answer_or_reason(rank, lambda view: view.rank) == 5
+
+    def nobody_knows(view: Any) -> int:
+        raise Unknown(f"nobody knows of {view.rank}")
+
+    found = answer_or_reason(rank, nobody_knows)
+    assert type(found) is NotApplicable
+    assert str(found) == "nobody knows of 5"
+
+
+def test_ranks_that_have_an_answer_and_a_note_of_each_reason() -> None:
+    of = dict.fromkeys((1, 4, 6), NotApplicable("no kernels")) | {
+        0: "a",
+        2: "c",
+        3: NotApplicable("no trace"),
+    }
+    of = {rank: of[rank] for rank in sorted(of)}
+    notes = ["rank 1,4,6 left out: no kernels", "rank 3 left out: no trace"]
+    assert answers(of) == ({0: "a", 2: "c"}, notes)
+    assert answers(of, [2, 3, 2]) == ({2: "c"}, notes[1:])
+    assert list(answers(of, [2, 0])[0]) == [0, 2]
+    calls: list[tuple[Any, ...]] = []
+    answers({0: "a", 1: "b"}, progress=lambda *told: calls.append(told))
+    assert calls[-1] == ("asked", 2, 2)
+
+
+def test_no_answer_at_all_is_an_error_that_says_why() -> None:
+    of = {0: NotApplicable("no kernels"), 1: NotApplicable("no trace"), 2: NotApplicable("no kernels")}
+    with pytest.raises(UsageError) as error:
+        answers(of)
+    assert str(error.value) == "job: no operators: no kernels; no trace"
+    with pytest.raises(UsageError) as error:
+        answers({})
+    assert str(error.value) == "job: no operators: it has no trace"

@@ -42,10 +42,8 @@ def _request(
     return {"success": True, "output_tokens": tokens, "itl_ns": listed, **times, **more}
 
 
-REQUEST_ROWS = [
-    *(_request(3, 100, [10, 30]), _request(1, 200, []), _request(0, 5, [7], success=False)),
-    *(_request(5, 300, [20, 20, 20, 40]), _request(4, 400, [])),
-]
+REQUEST_ROWS = [_request(3, 100, [10, 30]), _request(1, 200, []), _request(0, 5, [7], success=False)]
+REQUEST_ROWS += [_request(5, 300, [20, 20, 20, 40]), _request(4, 400, [])]
 
 DURATION = ("duration", None, 2.0)
 
@@ -91,9 +89,7 @@ def _numbers(values: Sequence[Value]) -> dict[str | None, float | None]:
         ("tpot", 0.0225, 0.0225, 0.0245, 0.02495),  # of 40 ms / 2 and 100 ms / 4
     ],
 )
-def test_latencies_of_the_requests_answered(
-    metric: str, mean: float, p50: float, p90: float, p99: float
-) -> None:
+def test_latencies_of_answered_requests(metric: str, mean: float, p50: float, p90: float, p99: float) -> None:
     found = _numbers(_values(metric, _requests(REQUEST_ROWS)))
     assert found == pytest.approx({None: mean, "p50": p50, "p90": p90, "p99": p99}, rel=1e-12)
 
@@ -169,9 +165,7 @@ def test_two_benchmarks_of_two_files_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize(("stated", "says"), [(100.0, False), (99.9, True), (102.0, False), (102.1, True)])
-def test_a_rate_as_stated_is_mentioned_where_it_differs_by_more_than_a_hundredth(
-    stated: float, says: bool
-) -> None:
+def test_a_stated_rate_is_mentioned_where_it_differs_by_a_hundredth(stated: float, says: bool) -> None:
     """101 requests a second, a hundredth more than 100."""
     figures = _serving(("duration", None, 1.0), ("request_throughput", None, stated))
     (rate,) = _values("request_throughput", _requests(REQUEST_ROWS[:1] * 101), figures)
@@ -344,9 +338,7 @@ def test_percentiles_of_repeats_are_of_all_their_requests() -> None:
         ((REPEATS[0], _serving(("ttft", "p50", 0.5), file="a_2.json")), [{"max_concurrency": 4}] * 2),
     ],
 )
-def test_other_loads_names_or_summaries_are_not_pooled(
-    tables: tuple[pa.Table, ...], settings: list[dict[str, object]]
-) -> None:
+def test_other_loads_are_not_pooled(tables: tuple[pa.Table, ...], settings: list[dict[str, object]]) -> None:
     files = [table["file"][0].as_py() for table in tables]
     found = _values("ttft", *tables, settings=dict(zip(files, settings, strict=False)))
     assert [value.value for value in found if value.category is None] == [None]

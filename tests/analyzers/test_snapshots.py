@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory snapshots replayed from a few events and blocks, worked out by hand."""
+"""Histories of allocators' snapshots, their groups, categories and leaks, worked out by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from analyzers.test_allocator import OWNERS
+from analyzers.test_traced_blocks import EVENTS, OPERATORS, history
 
-from cclbench.analyzers.view.allocator import Blocks, History, Site
+from cclbench.analyzers.view.allocator import Blocks, History, Owners, Site
+from cclbench.analyzers.view.leaks import SiteGrowth, growth_by_site
+from cclbench.analyzers.view.memory_groups import GROUPINGS, block_groups, group_levels
 from cclbench.analyzers.view.snapshots import of_snapshots
 from cclbench.ground.evidence_schema import ALLOCATIONS, ALLOCATOR_ANNOTATIONS, MEMORY_BLOCKS
 
@@ -151,3 +156,166 @@ def test_each_file_rank_and_device_has_a_history_of_its_own() -> None:
     assert [h.allocated.tolist() for h in found] == [[0, 20], [60], [50], [0, 10], [0, 30], [40]]
     assert [h.recorded for h in found] == [True, False, False, True, True, True]
     assert [h.contradictions for h in found] == [0] * 6
+
+
+def test_each_call_site_has_its_own_peak() -> None:
+    levels = group_levels(OWNERS, block_groups(OWNERS, "call_site"))
+    assert levels.names == (None, "a.py:1", None, "c.py:3")
+    assert levels.peak.tolist() == [70, 130, 30, 5]
+    assert levels.peak_moment.tolist() == [0, 3, 2, 4]
+    assert levels.at(7).tolist() == [20, 30, 30, 0]
+    assert levels.over(np.array([0, 4])).tolist() == [[70, 70], [0, 130], [0, 30], [0, 5]]
+    # No blocks have no levels.
+    none = np.zeros(0, np.int64)
+    owners = Owners((None,), 3, none, none, none, none, none, none)
+    levels = group_levels(owners, block_groups(owners, "call_site"))
+    assert (levels.peak.tolist(), levels.at(1).tolist()) == ([0], [0])
+
+
+def test_levels_are_those_of_a_cumulative_sum() -> None:
+    generator = np.random.default_rng(0)
+    begin = np.sort(generator.integers(0, 50, 200))
+    end = begin + generator.integers(0, 30, 200)
+    owner = generator.integers(0, 5, 200)
+    size, unused = generator.integers(1, 100, 200), np.zeros(200, np.int64)
+    owners = Owners(
+        (None, "a", "b", "c", "d", "none"), 60, owner, size, unused, begin, np.minimum(end, 60), unused
+    )
+    levels = group_levels(owners, block_groups(owners, "call_site"))
+    whole = levels.over(np.arange(60))
+    for group in range(6):
+        expected = owners.allocated([group])
+        assert whole[group].tolist() == expected.tolist()
+        assert (levels.peak[group], levels.peak_moment[group]) == (expected.max(), expected.argmax())
+
+
+def test_modules_of_a_trace_and_of_a_snapshot() -> None:
+    owners = history(EVENTS, OPERATORS).owners
+    assert owners is not None
+    levels = group_levels(owners, block_groups(owners, "module"))
+    assert dict(zip(levels.names, levels.at(3).tolist(), strict=True)) == {"Net_0/Linear_0": 1_100, None: 710}
+    assert levels.peak_moment.tolist() == [3, 0]
+    site = "forward torch/nn/modules/linear.py:1 < forward net.py:2 < forward net.py:9 < main a.py:1"
+    events = [event("alloc", 1, 5, call_site=site), event("alloc", 2, 7, call_site="main a.py:1")]
+    (told,) = histories(events, [block(1, 5), block(2, 7), block(3, 9)])
+    levels = group_levels(told.owners, block_groups(told.owners, "module"))
+    assert dict(zip(levels.names, levels.peak.tolist(), strict=True)) == {"forward net.py:2": 5, None: 16}
+
+
+def test_all_groupings_hold_all_bytes() -> None:
+    told = history(EVENTS, OPERATORS)
+    assert told.owners is not None
+    moments = np.arange(len(told.allocated))
+    for grouping in GROUPINGS:
+        levels = group_levels(told.owners, block_groups(told.owners, grouping))
+        assert levels.over(moments).sum(axis=0).tolist() == told.allocated.tolist()
+
+
+Plan = Callable[[int], dict[int, int]]
+"""The blocks that a call site holds at the end of a step: bytes by name."""
+NS_PER_STEP = 1000
+LEAK = "append train.py:9"
+
+
+def recording(steps: int, *plans: Plan, within: int = 0) -> Any:
+    """A history of steps: each call site frees what it no longer holds, then allocates what is new.
+
+    In each step `within` blocks come and go at the last call site.
+    """
+    events: list[dict[str, Any]] = []
+    marks = []
+    held: list[dict[int, int]] = [{} for _ in plans]
+
+    def add(action: str, site: int, name: int, size: int, step: int) -> None:
+        at = step * NS_PER_STEP + 1 + len(events) % 500
+        address = (site + 1 << 40) + (name << 20)
+        where = LEAK if site == 0 else f"site {site}"
+        events.append(event(action, address, size, time_ns=at, call_site=where))
+
+    for step in range(steps):
+        for site, plan in enumerate(plans):
+            wanted = plan(step)
+            for name in held[site].keys() - wanted.keys():
+                add("free_requested", site, name, held[site].pop(name), step)
+            for name in wanted.keys() - held[site].keys():
+                add("alloc", site, name, wanted[name], step)
+            held[site] = wanted
+        for name in range(within):
+            add("alloc", len(plans), name, 1 << 20, step)
+        for name in range(within):
+            add("free_requested", len(plans), name, 1 << 20, step)
+        for number, one in enumerate(events):
+            one["event"] = number
+        begin = step * NS_PER_STEP
+        mark = dict.fromkeys(ALLOCATOR_ANNOTATIONS.names) | {"source": "memory_snapshot", "file": "a"}
+        name = f"ProfilerStep#{step}"
+        marks.append(mark | {"device": 0, "name": name, "start_ns": begin, "end_ns": begin + NS_PER_STEP - 1})
+    events.sort(key=lambda one: one["time_ns"])
+    (history,) = histories(events, [], marks)
+    return history
+
+
+def leaking(*arguments: Any, **options: Any) -> list[str | None]:
+    growth = growth_by_site(recording(*arguments, **options))
+    assert growth is not None
+    return [site.call_site for site in growth if site.leaks]
+
+
+def every(step: int, period: int = 1, until: int = 1 << 30) -> dict[int, int]:
+    """A block of 512 B from every `period`-th step on, none after `until`."""
+    return {name: 512 for name in range(min(step, until) + 1) if name % period == 0}
+
+
+def blocks(first: int, end: int) -> dict[int, int]:
+    return dict.fromkeys(range(first, end), 512)
+
+
+STEADY: Plan = lambda _: {0: 1 << 30}  # noqa: E731
+
+
+def test_what_each_step_leaves_by_hand() -> None:
+    """Seven step ends: 512 B at the first one, 512 B more at each: 6 · 512 B in 6 steps."""
+    growth = growth_by_site(recording(7, every, STEADY, within=3))
+    assert growth == [SiteGrowth(LEAK, first=512, last=7 * 512, bytes_per_step=512, leaks=True)]
+    # A leak of varying sizes beside steps of varying length is one.
+    sizes = np.random.default_rng(1).integers(256, 4096, 40).tolist()
+    grows: Plan = lambda step: {name: sizes[name] for name in range(step + 1)}  # noqa: E731
+    varies: Plan = lambda step: {100 + step: sizes[step] << 10}  # noqa: E731
+    assert leaking(30, grows, varies) == [LEAK]
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 5])
+def test_a_leak_in_every_few_steps_is_one(period: int) -> None:
+    assert leaking(24, lambda step: every(step, period), STEADY, within=2) == [LEAK]
+
+
+INNOCENT: dict[str, Plan] = {
+    "warm-up": lambda step: every(step, until=3),
+    "all at first": lambda _: blocks(0, 9),
+    "a cache that fills and is full": lambda step: every(step, until=15),
+    "a cache that fills ever more slowly": lambda step: blocks(0, int(16 * (1 - 0.8 ** (step + 1)))),
+    "a buffer of the last five steps": lambda step: blocks(max(step - 4, 0), step + 1),
+    "a buffer of two steps less than all": lambda step: blocks(max(step - 21, 0), step + 1),
+    "input of the next step": lambda step: {step: 512, step + 1: 512},
+    "garbage that is collected in every tenth step": lambda step: blocks(step // 10 * 10, step + 1),
+    "garbage that was collected once": lambda step: blocks(6 if step > 5 else 0, step + 1),
+    "longer input in later steps": lambda step: {step: 512 * (step + 1)},
+    "one more at the last step": lambda step: {0: 512} | ({1: 512} if step == 23 else {}),
+    "one from each half": lambda step: blocks(0, 1 + (step > 6) + (step > 18)),
+    "a buffer that doubles": lambda step: {int(np.log2(step + 1)): 512 << int(np.log2(step + 1))},
+}
+
+
+@pytest.mark.parametrize("name", INNOCENT)
+def test_what_is_no_leak(name: str) -> None:
+    assert leaking(24, INNOCENT[name], STEADY, within=2) == []
+
+
+def test_too_few_steps_are_listed_and_not_judged_and_without_marks_of_steps_nothing_is_known() -> None:
+    growth = growth_by_site(recording(5, every))
+    assert growth == [SiteGrowth(LEAK, first=512, last=5 * 512, bytes_per_step=512, leaks=False)]
+    assert growth_by_site(recording(1, every)) is None
+    # Without marks of steps nothing is known.
+    (history,) = histories([event("alloc", 1, 10, time_ns=5)], [])
+    assert history.step_ends is None
+    assert growth_by_site(history) is None

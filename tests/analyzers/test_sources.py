@@ -55,13 +55,9 @@ def test_what_the_preferred_do_not_tell_the_first_that_measured_it_does() -> Non
 def test_the_runs_own_figure_decides_which_source_is_preferred() -> None:
     """Whatever is known of its ranks."""
     own = [row("a", 2.0), row("a", None, rank=0, reason="none")]
-    assert told(side_by_side(own, {"b": [row("b", 6.0), row("b", 7.0, rank=0)]})) == [
-        (2, None, None, None, "a", "a is preferred; b states 6.00 s"),
-        (6, None, None, "b", "b", None),
-        (None, 0, None, None, "a", "none"),
-    ]
+    expected = [(2, None, None, None, "a", "a is preferred; b states 6.00 s")]
+    expected += [(6, None, None, "b", "b", None), (None, 0, None, None, "a", "none")]
+    assert told(side_by_side(own, {"b": [row("b", 6.0), row("b", 7.0, rank=0)]})) == expected
     lacking = [row("a", None, reason="no bytes"), row("a", 3.0, rank=0)]
-    assert told(side_by_side(lacking, {"b": [row("b", 6.0), row("b", 7.0, step=1)]})) == [
-        (6, None, None, None, "b", "by b: a has no value (no bytes)"),
-        (7, None, 1, None, "b", None),
-    ]
+    wanted = [(6, None, None, None, "b", "by b: a has no value (no bytes)"), (7, None, 1, None, "b", None)]
+    assert told(side_by_side(lacking, {"b": [row("b", 6.0), row("b", 7.0, step=1)]})) == wanted

@@ -64,10 +64,8 @@ RESTARTED += [row | {"end_ns": row["end_ns"] + 34 * S} for row in lines([6, 2, 2
     ("metric", "rows", "more", "expected"),
     [
         # 60 s of the first step are compilation; of 1, 2, 3, 4 s the median is 2.5.
-        (
-            *("step", lines([60, 1, 2, 3, 4]), {}),
-            {None: 2.5, "mean": 2.5, "max": 4, "cv": np.std([1, 2, 3, 4], ddof=1) / 2.5},
-        ),
+        (*("step", lines([60, 1, 2, 3, 4]), {}),
+         {None: 2.5, "mean": 2.5, "max": 4, "cv": np.std([1, 2, 3, 4], ddof=1) / 2.5}),
         # Quarters of 20 lines are 5: from 1.0 s to 1.2 s is a drift of 20 %.
         ("step", lines([9] + [1.0] * 10 + [1.2] * 10), {}, {"drift": 0.2, "p5": 1.0, "p99": 1.2}),
         # Noise is not slow.
@@ -80,28 +78,22 @@ RESTARTED += [row | {"end_ns": row["end_ns"] + 34 * S} for row in lines([6, 2, 2
         # A server has rates.
         ("tokens", RATES, {}, {None: 15, "prompt": 10}),
         # 4,096 tokens in 2 s; on 8 devices by the log or the card 256 each.
-        (
-            *("tokens", BY_DEVICE, {"settings": {"job.log": {"devices": 8}}}),
-            {None: 2048, "per_device": 256, "stated_per_device": 250},
-        ),
+        (*("tokens", BY_DEVICE, {"settings": {"job.log": {"devices": 8}}}),
+         {None: 2048, "per_device": 256, "stated_per_device": 250}),
         ("tokens", BY_DEVICE, {"card": job()}, {"per_device": 256}),
         ("tokens", BY_DEVICE, {}, {"per_device": None}),
         ("tokens", lines([9, 2, 2, 2], tokens=None), {}, {None: None}),
         # Five steps of 2 s without a gap: all of 10 s.
         ("goodput.training", lines([2] * 5), {}, {None: 1, "restarts": 0, "lost_steps": 0}),
         # Steps 3 and 4 are done twice. Productive: 2 + 2 s of the first attempt, 4 · 2 s of the second.
-        (
-            *("goodput.training", RESTARTED, {}),
-            {None: 12 / (10 + 6 + 18 + 6 + 6), "restarts": 1, "lost_steps": 2},
-        ),
+        (*("goodput.training", RESTARTED, {}),
+         {None: 12 / (10 + 6 + 18 + 6 + 6), "restarts": 1, "lost_steps": 2}),
         ("goodput.training", lines([2, 2, 2, 2], end_ns=None), {}, {None: None}),
-        (
-            *("mfu", lines([9, 2, 2, 2], mfu=0.25, flops_per_s=5e13), {}),
-            {None: 0.25, "flops_per_s": 5e13, "derived": None},
-        ),
+        (*("mfu", lines([9, 2, 2, 2], mfu=0.25, flops_per_s=5e13), {}),
+         {None: 0.25, "flops_per_s": 5e13, "derived": None}),
         ("profiler_overhead", lines([9, 2, 2, 2]), {}, {None: None}),
     ],
-)
+)  # fmt: skip
 def test_figures_of_a_log(metric: str, rows: Any, more: dict[str, Any], expected: dict[Any, Any]) -> None:
     found = values(metric, rows, **more)
     assert {about: found[about].value for about in expected} == pytest.approx(expected)
@@ -116,7 +108,7 @@ def test_figures_of_a_log(metric: str, rows: Any, more: dict[str, Any], expected
         ({"run_start_ms": 2, "run_stop_ms": 1}, None, "run_stop is before run_start"),
     ],
 )
-def test_the_time_to_train_is_from_run_start_to_run_stop(
+def test_the_time_to_train_is_of_the_run(
     settings: dict[str, int], value: float | None, reason: str | None
 ) -> None:
     found = values("time_to_train", lines([1, 1, 1]), settings={"job.log": settings})

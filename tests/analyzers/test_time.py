@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time and throughput: hand-made ranks whose answers can be worked out on paper."""
+"""Times of steps and of calls in their order: hand-made ranks with answers on paper."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from helpers.hand_made import (
     window,
 )
 
+from cclbench.analyzers.view.ordered_calls import CallPlace, PlacedCalls, ordered_calls
 from cclbench.analyzers.view.rank_view import RankView
 
 NS = 1e-9
@@ -178,11 +179,9 @@ def test_an_open_window_counts_where_it_is_alone_and_a_95th_percentile_from_20_s
 
 
 def test_a_cpu_is_a_device_of_its_own() -> None:
-    rows = [
-        *(event("op", 0, 30, track=1, name="aten::mm"), event("op", 5, 10, track=1, name="aten::copy_")),
-        event("op", 20, 26, track=1, name="c10d::allreduce_", category="communication"),
-        event("op", 22, 50, track=2, name="gloo:all_reduce", category="communication", collective=0),
-    ]
+    rows = [event("op", 0, 30, track=1, name="aten::mm"), event("op", 5, 10, track=1, name="aten::copy_")]
+    rows += [event("op", 20, 26, track=1, name="c10d::allreduce_", category="communication")]
+    rows += [event("op", 22, 50, track=2, name="gloo:all_reduce", category="communication", collective=0)]
     rank = a_rank(rows, [window(0, 60)], works_on="host")
     expected = {"compute_only": 20, "overlapped": 4, "exposed_comm": 24, "exposed_copy": 0, "idle": 12}
     found = {name: main(rank, f"time.{name}") for name in expected}
@@ -235,15 +234,12 @@ NO_LENGTH = _two_ranks(workload__batch__sequence_length=None)
     [
         ("tokens", NO_CARD, "needs a workload card with workload.phase"),
         ("tokens", NO_LENGTH, "the workload card lacks workload.batch.sequence_length"),
-        (
-            "samples",
-            _two_ranks(workload__batch__global=None),
-            "the workload card lacks workload.batch.global",
-        ),
+        ("samples", _two_ranks(workload__batch__global=None),
+         "the workload card lacks workload.batch.global"),
         ("samples", WHOLE, "whole trace"),
         ("samples", _two_ranks(workload__phase="serving"), "prefill or a decode"),
     ],
-)
+)  # fmt: skip
 def test_why_there_is_no_throughput(metric: str, ranks: list[RankView], why: str) -> None:
     (row,) = rows_of(f"throughput.{metric}", *ranks)
     assert (row["status"], row["value"]) == ("not_applicable", None)
@@ -256,3 +252,44 @@ def test_what_has_no_length_ends_no_gap() -> None:
     rank = a_rank([*rows, launch(0, 1), launch(50, 2)], [window(0, 70)])
     assert main(rank, "time.idle_host") == pytest.approx(50 * NS)
     assert main(rank, "time.idle_unknown") == 0
+
+
+MM = {"name": "aten::mm", "shapes": "[[10,10],[10,10]]", "dtypes": '["float","float"]'}
+ADD = {"name": "aten::add", "shapes": "[[10]]", "dtypes": '["float"]'}
+
+
+def test_places_of_two_steps() -> None:
+    """Step 1: mm, add, add; step 2: mm, add.  The second add of step 1 is a place of its own.
+
+    mm of 10 x 10 x 10 is 2,000 FLOPs; it is at 1/6 of step 1 and 1/4 of step 2.
+    """
+    operators: list[dict[str, Any]] = [
+        {"operator": number, **kind} for number, kind in enumerate((MM, ADD, ADD, MM, ADD), start=1)
+    ]
+    layers = ("Net_0/Layer_0", "Net_0/Layer_0", "Net_0/Layer_1", "Net_0/Layer_0", "Net_0/Layer_0")
+    spans = ((0, 10), (20, 25), (30, 37), (100, 112), (120, 121))
+    rows = [
+        compute(*span, operator=number, name="k", phase="forward", module=layer)
+        for number, (span, layer) in enumerate(zip(spans, layers, strict=True), start=1)
+    ]
+    found = ordered_calls(a_rank(rows, [window(0, 99, 1), window(100, 199, 2)], operators=operators))
+    layer = "Net_*/Layer_*"
+    assert found == {
+        CallPlace("forward", layer, "matrix product 2000", 0): PlacedCalls(
+            "aten::mm", "matrix product", 2, 22, pytest.approx(1 / 6 + 1 / 4)
+        ),
+        CallPlace("forward", layer, "aten::add(fp32[10])", 0): PlacedCalls(
+            "aten::add", None, 2, 6, pytest.approx(1 / 2 + 3 / 4)
+        ),
+        CallPlace("forward", layer, "aten::add(fp32[10])", 1): PlacedCalls(
+            "aten::add", None, 1, 7, pytest.approx(5 / 6)
+        ),
+    }
+
+
+def test_a_kernel_without_a_call_or_no_work() -> None:
+    """It has its own name, and no module."""
+    (item,) = ordered_calls(a_rank([compute(0, 5, name="alone")], [window(0, 9, 1)])).items()
+    assert item == (CallPlace("other", "none", "alone", 0), PlacedCalls("alone", None, 1, 5, 0.5))
+    # No work.
+    assert ordered_calls(a_rank([], [window(0, 9, 1)])) == {}

@@ -63,10 +63,8 @@ def test_blocks_live_from_their_event_to_the_next_of_their_address() -> None:
     ]
     older, sites = owners.owners_at(4)
     assert older == Site(None, 700, 1)
-    assert [site for _, site in sites] == [
-        Site("aten::mm", 1_000, 1),
-        Site("aten::randint < a.py(1): train", 10, 1),
-    ]
+    expected = [Site("aten::mm", 1_000, 1), Site("aten::randint < a.py(1): train", 10, 1)]
+    assert [site for _, site in sites] == expected
     assert owners.calls is not None
     assert [owners.calls.modules[n] if n >= 0 else None for n in owners.calls.module] == [
         *(None, None, None, "Net_0/Linear_0", "Net_0/Linear_0", None, None, None)

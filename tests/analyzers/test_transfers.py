@@ -35,11 +35,8 @@ def rank(*calls: dict[str, Any], number: int = 0) -> RankView:
     return a_rank([], [window(0, 1000)], calls, rank=number)
 
 
-USED = [
-    call("all_reduce", 10, 60, 1000, transfer_ns=20),
-    call("all_gather", 100, 140, 100, **FOUR),
-    call("all_reduce", 150, 151, 1, transfer_ns=1),
-]
+USED = [call("all_reduce", 10, 60, 1000, transfer_ns=20), call("all_gather", 100, 140, 100, **FOUR)]
+USED += [call("all_reduce", 150, 151, 1, transfer_ns=1)]
 USELESS = [
     call("all_reduce", 200, 207, None),
     call("all_reduce", 210, 213, group_size=None),
@@ -168,11 +165,8 @@ def test_rates_of_all_by_kind_group_and_size() -> None:
 def test_ranges_of_sizes_are_powers_of_four(size: int, words: str) -> None:
     calls = [call("all_gather", 0, 1, 16), call("broadcast", 0, 1, 16), call("reduce", 0, 1, size)]
     found = sums(timed_collectives(rank(*calls)))
-    assert [key for key in found if "reduce" in (key or ())] == [
-        "reduce",
-        ("reduce", "0-1"),
-        ("reduce", "0-1", words),
-    ]
+    expected = ["reduce", ("reduce", "0-1"), ("reduce", "0-1", words)]
+    assert [key for key in found if "reduce" in (key or ())] == expected
 
 
 def test_over_ranks_those_with_transfers_stand_for_all() -> None:

@@ -72,12 +72,9 @@ def test_over_ranks_percentiles_are_means_and_the_largest_is_the_largest() -> No
 
 def test_a_part_that_a_rank_lacks_is_none_of_it() -> None:
     """Of three ranks with a figure one has the part x, and two y; a fourth has no figure at all."""
-    ranks = {
-        0: [Value(value=10.0), Value(value=6.0, category="x"), Value(value=4.0, category="y")],
-        1: [Value(value=20.0), Value(value=8.0, category="y")],
-        2: [Value(value=30.0)],
-        3: [no_value("unknown")],
-    }
+    ranks = {0: [Value(value=10.0), Value(value=6.0, category="x"), Value(value=4.0, category="y")]}
+    ranks |= {1: [Value(value=20.0), Value(value=8.0, category="y")], 2: [Value(value=30.0)]}
+    ranks |= {3: [no_value("unknown")]}
     found = {v.category: v.value for v in parts_over_ranks(ranks)}
     assert found == {None: 20, "x": pytest.approx(2), "y": pytest.approx(4)}
 

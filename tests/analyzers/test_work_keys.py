@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several keys, filters, trees of modules, durations per call and what has no model, worked out by hand."""
+"""The keys of works, products and what is not fused, by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hand_made import a_rank, compute, window
+from helpers.hand_made import a_rank, compute, reason, values, window
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,13 +28,9 @@ BF16 = '["c10::BFloat16","c10::BFloat16"]'
 SQUARE = "[[100,100],[100,100]]"
 NO_MODEL = "no cost model for this operator"
 MM = {"name": "aten::mm", "shapes": SQUARE, "dtypes": BF16}
-OPERATORS: list[dict[str, Any]] = [
-    {"operator": 1, **MM},
-    {"operator": 2, **MM},
-    {"operator": 3, **MM, "shapes": "[[100,100],[100,50]]"},
-    {"operator": 4, "name": "mine::sort"},
-    {"operator": 5, **MM},
-]
+OPERATORS: list[dict[str, Any]] = [{"operator": 1, **MM}, {"operator": 2, **MM}]
+OPERATORS += [{"operator": 3, **MM, "shapes": "[[100,100],[100,50]]"}, {"operator": 4, "name": "mine::sort"}]
+OPERATORS += [{"operator": 5, **MM}]
 # mm of Q (100 + 300 ns) and K (200), sort in the attention (40), mm in the net (10 + 5), outside (7).
 ROWS = [
     compute(0, 100, operator=1, name="gemm<64>", phase="forward", module="Net_0/Attn_1/Q_0"),
@@ -62,20 +58,15 @@ def times(by: str, where: tuple[str, ...] = (), *, tree: bool = False) -> dict[A
 
 
 def test_several_keys() -> None:
-    assert times("op,phase") == {
-        ("aten::mm", "forward"): (2, 300),
-        ("aten::mm", "backward"): (2, 315),
-        ("mine::sort", "forward"): (1, 40),
-        ("alone", "other"): (1, 7),
-    }
+    expected = {("aten::mm", "forward"): (2, 300), ("aten::mm", "backward"): (2, 315)}
+    expected |= {("mine::sort", "forward"): (1, 40), ("alone", "other"): (1, 7)}
+    assert times("op,phase") == expected
     # By kernel launches count, not calls.
     gemms = {("gemm<64>", "forward"): (1, 100), ("gemm<64>", "backward"): (2, 310)}
     gemms |= {("gemm<32>", "forward"): (1, 200), ("split_k", "backward"): (1, 5)}
-    assert times("kernel,phase,op") == {
-        **{(*words, "aten::mm"): own for words, own in gemms.items()},
-        ("sort_k", "forward", "mine::sort"): (1, 40),
-        ("alone", "other", "alone"): (1, 7),
-    }
+    wanted = {**{(*words, "aten::mm"): own for words, own in gemms.items()}}
+    wanted |= {("sort_k", "forward", "mine::sort"): (1, 40), ("alone", "other", "alone"): (1, 7)}
+    assert times("kernel,phase,op") == wanted
 
 
 @pytest.mark.parametrize(
@@ -140,19 +131,12 @@ def test_a_tree_has_inclusive_and_own_time() -> None:
     """Net: 100 + 300 + 200 + 40 + 15 = 655, of which 15 are its own; Attn_2: 200 + 40."""
     rows = found("module", tree=True).sums["module"]
     assert {words[0]: (own.calls, own.time_ns, own.own_ns) for words, own in rows.items()} == {
-        "Net_0": (5, 655, 15),
-        "none": (1, 7, 7),
-        "Net_0/Attn_1": (2, 400, 0),
-        "Net_0/Attn_2": (2, 240, 40),
-        "Net_0/Attn_1/Q_0": (2, 400, 400),
-        "Net_0/Attn_2/K_1": (1, 200, 200),
-    }
+        "Net_0": (5, 655, 15), "none": (1, 7, 7), "Net_0/Attn_1": (2, 400, 0), "Net_0/Attn_2": (2, 240, 40),
+        "Net_0/Attn_1/Q_0": (2, 400, 400), "Net_0/Attn_2/K_1": (1, 200, 200),
+    }  # fmt: skip
     assert times("class", tree=True)["Net_*/Attn_*"] == (4, 640)
-    assert times("class", ("phase=backward",), tree=True) == {
-        "Net_*": (2, 315),
-        "Net_*/Attn_*": (1, 300),
-        "Net_*/Attn_*/Q_*": (1, 300),
-    }
+    expected = {"Net_*": (2, 315), "Net_*/Attn_*": (1, 300), "Net_*/Attn_*/Q_*": (1, 300)}
+    assert times("class", ("phase=backward",), tree=True) == expected
 
 
 def test_kernels_without_a_model_and_the_modelled_share_of_time() -> None:
@@ -219,3 +203,65 @@ def test_quantiles_of_ranks_are_those_of_all_calls(ranks: list[list[int]], share
     parts = [durations_by_code(np.zeros(len(ns), np.int64), np.array(ns), 1)[0] for ns in ranks]
     whole = sum(parts, Durations())
     assert whole.quantile_ns(share) == pytest.approx(np.quantile(np.concatenate(ranks), share), abs=1e-6)
+
+
+NS = 1e-9
+FLOAT, DOUBLE = "float", "double"
+
+
+def call(name: str, ns: int, *shapes: str, dtype: str = FLOAT) -> dict[str, Any]:
+    """A call of so many ns on tensors of those shapes, `""` for a number."""
+    types = ",".join(f'"{dtype}"' if one else '"Scalar"' for one in shapes)
+    listed = ",".join(one or "[]" for one in shapes)
+    return {"name": f"aten::{name}", "device_ns": ns, "shapes": f"[{listed}]", "dtypes": f"[{types}]"}
+
+
+def a_cpu(*calls: dict[str, Any]) -> RankView:
+    rows = [{"operator": n, "start_ns": n, "end_ns": n + 1, **one} for n, one in enumerate(calls)]
+    return a_rank([], [window(0, 1_000)], operators=rows, works_on="host")
+
+
+def parts(rank: RankView, metric: str) -> dict[tuple[str | None, str | None], float]:
+    """ns by category and stat."""
+    return {(one.category, one.stat): (one.value or 0) / NS for one in values(rank, metric)}
+
+
+V = "[1000]"
+
+UPDATE = [
+    *(call("mul_", 1_000, V, ""), call("copy_", 5, "[]", "[]", ""), call("lerp_", 1_000, V, V, "")),
+    *(call("mul_", 1_000, V, ""), call("addcmul_", 1_000, V, V, V, ""),
+      {"name": "aten::item", "device_ns": 5}),
+    *(call("sqrt", 1_000, V), call("div", 1_000, V, ""), call("detach", 5, V),
+      call("add_", 1_000, V, "", "")),
+    call("addcdiv_", 1_000, V, V, V, ""),
+]  # fmt: skip
+
+
+def test_an_update_in_passes_moves_three_times_what_one_kernel_moves() -> None:
+    """84 kB: 8, 12, 8, 16, 8, 8, 8 and 16; one kernel reads 16 kB and writes 12."""
+    found = parts(a_cpu(*UPDATE), "compute.unfused")
+    assert found[None, None] == found["optimizer", None] == pytest.approx(8_000)
+    assert found["optimizer", "fused"] == pytest.approx(8_000 * 28 / 84)
+    # What moves unknown bytes gains nothing.
+    unknown = [{**one, "shapes": None, "dtypes": None} for one in UPDATE if one["name"] != "aten::copy_"]
+    unknown = [one for one in unknown if one["name"] != "aten::detach"]
+    found = parts(a_cpu(*unknown), "compute.unfused")
+    assert found["optimizer", "fused"] == found["optimizer", None] == pytest.approx(8_000)
+    # An operator between breaks the chain.
+    broken = [*UPDATE[:4], call("mm", 50, "[10,10]", "[10,10]"), *UPDATE[4:]]
+    assert parts(a_cpu(*broken), "compute.unfused") == {(None, None): 0.0}
+
+
+def test_the_time_of_a_precision_is_that_of_operators_whose_types_are_recorded() -> None:
+    rank = a_cpu(
+        call("mm", 300, "[10,10]", "[10,10]", dtype=DOUBLE),
+        call("mm", 100, "[10,10]", "[10,10]"),
+        call("view", 10, V, dtype=DOUBLE),
+        {"name": "mine::sort_of", "device_ns": 50},
+    )
+    assert parts(rank, "compute.precision_time") == pytest.approx(
+        {(None, None): 400.0, ("fp64", None): 300.0, ("fp32", None): 100.0}
+    )
+    untyped = a_cpu({"name": "aten::mm", "device_ns": 50})
+    assert "record_shapes" in reason(untyped, "compute.precision_time")

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Step times with and without the profiler: what is computed, written, read back and refused."""
+"""Captured step times, and a begun card."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import cclbench
+from cclbench.capture.begun_card import begin_card, check_phase, environment_variables, on_device
 from cclbench.capture.marks import collective_mark
 from cclbench.capture.step_times import StepPhase, StepTimes, write_step_times
+from cclbench.card import CardFacts, load_card, validate_card
 from cclbench.formats import recognise_format
 from cclbench.formats.kineto.events import Args
 from cclbench.formats.kineto.payloads import StatedCollectives
 from cclbench.formats.step_times import StepTimesFile
-from cclbench.ground.errors import InputError
+from cclbench.ground.errors import InputError, UsageError
 
 TIMES = StepTimes(
     rank=3,
@@ -92,3 +95,65 @@ def test_the_mark_of_a_barrier_has_no_bytes_and_that_of_a_receipt_its_sender(tmp
     written = collective_mark("recv", 5, "0", ranks=[4, 7], description="pp", peer=7, payload=(0, 8, "int64"))
     receipt = stated.stated_payload(written, Args())
     assert (receipt[0].src_rank, receipt[0].dst_rank, receipt[1]) == (7, None, 5)
+
+
+FACTS = CardFacts(
+    (),
+    world_size=8,
+    per_node=4,
+    framework="pytorch",
+    framework_version="2.13.0",
+    communication_library="nccl",
+    communication_version="2.27.5",
+    groups=(("mesh_dp_shard", (0, 2, 4, 6)), ("mesh_tp", (0, 1))),
+    phase="training",
+    model={"name": "Llama", "parameters": 8_030_261_248},
+    batch={"global": 32, "sequence_length": 8192},
+    environment={"NCCL_ALGO": "Ring"},
+)
+
+
+def test_the_card_says_what_the_job_says(tmp_path: Path) -> None:
+    folder = tmp_path / "my job"
+    folder.mkdir()
+    begin_card(on_device(FACTS, "NVIDIA H100 80GB HBM3", 85_045_870_592), folder)
+    (path,) = folder.iterdir()
+    assert path.name == "my-job.yaml"
+    assert [problem for problem in validate_card(path) if problem.severity == "error"] == []
+    card = load_card(path)
+    assert (card.id, card.workload.phase, card.workload.batch.global_) == ("my-job", "training", 32)
+    hardware = card.hardware
+    assert (hardware.accelerator, hardware.count, hardware.per_node) == ("nvidia-h100-sxm", 8, 4)
+    assert (card.parallelism.dp_shard, card.parallelism.tp, card.parallelism.pp) == (4, 2, 1)
+    assert card.software.communication.environment == {"NCCL_ALGO": "Ring"}
+    assert "parallelism.pp" not in card.raw
+    missing = {problem.path for problem in validate_card(path)}
+    assert {"workload.precision", "workload.model.layers", "evidence.traces"} <= missing
+
+
+def test_a_device_that_the_catalog_does_not_know_is_a_gap_with_its_name(tmp_path: Path) -> None:
+    assert on_device(FACTS, "cpu").accelerator == "generic-cpu"
+    begin_card(on_device(FACTS, "Abacus 3000"), tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert load_card(path).hardware.accelerator is None
+    assert 'the trace says "Abacus 3000"' in path.read_text()
+    path.write_text("id: mine\n")  # a card that is there stays
+    begin_card(FACTS, tmp_path)
+    assert [(one, one.read_text()) for one in tmp_path.iterdir()] == [(path, "id: mine\n")]
+
+
+def test_nothing_is_guessed_of_what_the_job_does(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="pass phase='training' or 'inference' or 'serving'"):
+        begin_card(replace(FACTS, phase=None), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="one of training, inference, serving"):
+        check_phase("train")
+
+
+def test_variables_are_those_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
+    monkeypatch.setenv("NCCL_PROTO", "")
+    monkeypatch.setenv("MY_NCCL_ALGO", "Ring")
+    found = environment_variables("NCCL_", "TORCH_NCCL_")
+    assert found["NCCL_ALGO"] == "Tree"
+    assert not {"NCCL_PROTO", "MY_NCCL_ALGO"} & set(found)

@@ -1,53 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strict YAML: what scalars mean, where lines are, and what is refused with line and reason."""
+"""Reading cards: fields, bandwidths, and hostile ones."""
 
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cclbench.card import card_schema, load_card, upgrade_card, validate_card
+from cclbench.card.bandwidth import believable_bandwidths
 from cclbench.card.read import parse_card, read_card, scalar
-from cclbench.ground.errors import InputError
+from cclbench.ground.errors import CclbenchError, InputError
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("yes", "yes"),
-        ("No", "No"),
-        ("on", "on"),
-        ("OFF", "OFF"),
-        ("true", True),
-        ("TRUE", True),
-        ("False", False),
-        ("tRUE", "tRUE"),
-        ("", None),
-        ("~", None),
-        ("null", None),
-        ("nULL", "nULL"),
-        ("12", 12),
-        ("-12", -12),
-        ("012", 12),
-        ("0o17", 15),
-        ("0x1F", 31),
-        ("0b11", "0b11"),
-        ("1_000", "1_000"),
-        ("190:20:30", "190:20:30"),
-        ("2024-01-31", "2024-01-31"),
-        ("1e9", 1e9),
-        ("1.5", 1.5),
-        (".5", 0.5),
-        ("5.", 5.0),
-        ("6.02E+23", 6.02e23),
-        ("-.inf", -math.inf),
-        ("2.27.3", "2.27.3"),
-        ("9223372036854775807", 2**63 - 1),
-        ("=", "="),
-        ("<<", "<<"),
+        ("yes", "yes"), ("No", "No"), ("on", "on"), ("OFF", "OFF"), ("true", True), ("TRUE", True),
+        ("False", False), ("tRUE", "tRUE"), ("", None), ("~", None), ("null", None), ("nULL", "nULL"),
+        ("12", 12), ("-12", -12), ("012", 12), ("0o17", 15), ("0x1F", 31), ("0b11", "0b11"),
+        ("1_000", "1_000"), ("190:20:30", "190:20:30"), ("2024-01-31", "2024-01-31"), ("1e9", 1e9),
+        ("1.5", 1.5), (".5", 0.5), ("5.", 5.0), ("6.02E+23", 6.02e23), ("-.inf", -math.inf),
+        ("2.27.3", "2.27.3"), ("9223372036854775807", 2**63 - 1), ("=", "="), ("<<", "<<"),
     ],
-)
+)  # fmt: skip
 def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) -> None:
     result = scalar(text)
     assert result == value
@@ -153,3 +135,109 @@ def test_a_file_is_utf_8_of_at_most_a_megabyte(tmp_path: Path) -> None:
 def test_what_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError):
         read_card(tmp_path / name)
+
+
+BOTH = {"scale_out": "200 Gb/s", "scale_up": "2400 Gb/s"}
+
+
+@pytest.mark.parametrize(
+    ("values", "accelerator", "topology", "believed", "doubt"),
+    [
+        ([200, 2400], "nvidia_a100", "slingshot", BOTH, None),
+        ([200, 2400], "nvidia_a100_40gb", "Slingshot-11", BOTH, None),
+        ([2400, 200], "nvidia_a100", "slingshot", {}, "scale-out above scale-up: swapped"),
+        ([200, 2000], "nvidia_a100", "slingshot", {"scale_out": "200 Gb/s"},
+         "2000 for scale-up, but nvidia_a100 has 2400"),
+        ([200, 600], "nvidia_a100", "slingshot", {"scale_out": "200 Gb/s"},
+         "it is that rate in GB/s with both directions counted"),
+        ([200, 300], "nvidia_a100", "slingshot", {"scale_out": "200 Gb/s"}, "(it is that rate in GB/s)"),
+        ([25, 300], "nvidia_a100", "slingshot", {}, "25 for scale-out, but slingshot has 200 Gb/s"),
+        ([200, 6400], "tpu_v6e", "2d torus", {}, "it is that rate with both directions counted"),
+        (["N/A", 800], "tpu_v6e", "torus", {}, "it is that rate in GB/s with both directions counted"),
+        (["N/A", 3200], "tpu_v6e", "torus", {"scale_up": "3200 Gb/s"}, "no number for scale-out"),
+        (["TBD", "TBD"], "nvidia_a100", "", {}, "no number for scale-up"),
+        ([600], "nvidia_a100_40gb", "slingshot-11", {}, "has 1 of the two values"),
+        ([200, 2400, 1], "nvidia_a100", "slingshot", {}, "has 3 of the two values"),
+        ([400, 3600], "nvidia_h100", "fat-tree", {"scale_out": "400 Gb/s", "scale_up": "3600 Gb/s"}, None),
+        ([-200, 0], "nvidia_h100", "fat-tree", {}, "has 0 for scale-up"),
+        ([True, 2400], "nvidia_a100", "slingshot", {"scale_up": "2400 Gb/s"}, "no number for scale-out"),
+    ],
+)  # fmt: skip
+def test_a_pair_is_believed_or_doubted_side_by_side(
+    values: list[object], accelerator: str, topology: str, believed: dict[str, str], doubt: str | None
+) -> None:
+    found, doubts = believable_bandwidths(values, accelerator, topology)
+    assert found == believed
+    assert {side for side, _ in doubts} == {"scale_out", "scale_up"} - set(believed)
+    assert doubt is None or any(doubt in reason for _, reason in doubts)
+
+
+def survives(card: Path) -> None:
+    """All three readers answer, in messages that no terminal obeys."""
+    for reader in (load_card, validate_card, upgrade_card):
+        try:
+            result: Any = reader(card)
+        except CclbenchError as error:
+            said = str(error).splitlines()
+        else:
+            said = [str(problem) for problem in result] if isinstance(result, list) else []
+        assert all(line.isprintable() for line in said)
+
+
+@given(content=st.binary(max_size=300))
+def test_any_bytes(tmp_path: Path, content: bytes) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_bytes(content)
+    survives(card)
+
+
+@given(text=st.text(alphabet="ab:-[]{}#&*!|>'\"%@`,?~ \n\t\\x0.\u2028\ufeff", max_size=80))
+def test_any_yaml_like_text(tmp_path: Path, text: str) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text("version: 1\n" + text, encoding="utf-8")
+    survives(card)
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+)
+
+
+def names(part: Any) -> set[str]:
+    found = set(part.get("properties", {}))
+    return found.union(*(names(below) for below in part.get("properties", {}).values())) if found else found
+
+
+V2_NAMES = sorted(names(card_schema()))
+V1_NAMES = [
+    *("Model-executor", "model", "data", "model_arch", "batch_size", "network_topo", "bandwidth_gbps"),
+    *("topology", "xpu_spec", "total_count", "count_per_node", "communication_library", "env"),
+    *("model_plan_parallelization", "pp_mb", "iteration", "epochs", "protocol_selection", "trace_url"),
+    "driver_version",
+]
+
+
+@given(data=st.data(), version=st.sampled_from([1, 2]))
+def test_the_right_keys_with_any_values(tmp_path: Path, data: st.DataObject, version: int) -> None:
+    known = st.sampled_from(V2_NAMES + V1_NAMES)
+    tree = st.recursive(values, lambda inner: st.dictionaries(known, inner, max_size=6), max_leaves=12)
+    mapping = data.draw(st.dictionaries(known, tree, max_size=6))
+    card = tmp_path / "card.yaml"
+    card.write_text(
+        yaml.safe_dump({"version": version, **mapping}, allow_unicode=True), "utf-8", "surrogatepass"
+    )
+    survives(card)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_real_cards_with_bytes_changed(tmp_path: Path, test_data: Path, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 -- chooses bytes to break, no secret
+    card = tmp_path / "card.yaml"
+    for path in sorted((test_data / "ccl_bench" / "cards").glob("*.yaml")):
+        content = bytearray(path.read_bytes())
+        for _ in range(rng.randint(1, 4)):
+            content[rng.randrange(len(content))] = rng.choice(b":-[]{}\"'\n\t#&*!\x00\xff0")
+        card.write_bytes(content[: rng.randint(len(content) // 2, len(content))])
+        survives(card)

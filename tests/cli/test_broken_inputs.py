@@ -59,9 +59,7 @@ def text(trace: Path) -> bytes:
 
 
 @pytest.mark.parametrize("tenth", [1, 5, 9])
-def test_cut_anywhere(
-    call: Call, refused: Refused, trace: Path, text: bytes, tenth: int, store: Path
-) -> None:
+def test_cuts(call: Call, refused: Refused, trace: Path, text: bytes, tenth: int, store: Path) -> None:
     """As it is, within gzip, and salvaged on request."""
     kept = len(text) * tenth // 10
     trace.write_bytes(text[:kept])
@@ -82,9 +80,7 @@ def test_cut_anywhere(
 
 
 @pytest.mark.parametrize("seed", range(20))  # thousands are scripts/campaign/fuzz.py's
-def test_flipped_bytes_are_refused_or_harmless(
-    call: Call, trace: Path, text: bytes, store: Path, seed: int
-) -> None:
+def test_flipped_bytes_do_no_harm(call: Call, trace: Path, text: bytes, store: Path, seed: int) -> None:
     """A flipped byte may still be a trace; it is never a traceback, and a refusal leaves no run."""
     broken = bytearray(text)
     broken[seed * len(text) // 20] ^= 1 << seed % 8
@@ -245,9 +241,7 @@ def test_a_card_that_is_none(refused: Refused, tmp_path: Path) -> None:
     assert "is there twice" in refused(card, code=1, lines=10)
 
 
-def test_a_file_that_the_system_refuses_to_open(
-    refused: Refused, trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_opened(refused: Refused, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_really = Path.open
 
     def refuse(path: Path, *arguments: Any, **options: Any) -> Any:

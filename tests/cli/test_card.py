@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench card`: output, files written, and errors that become exit codes."""
+"""Cards on the command line, and data points contributed with them."""
 
 from __future__ import annotations
 
+import gzip
 import json
-import subprocess
-import sys
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from helpers.command_line import Call
+from helpers.contributed import CARD
 from jsonschema import Draft7Validator
 
+from cclbench.cli import contribute as command
 from cclbench.cli.card import card
+from cclbench.contribute.completion import CardGap
 from cclbench.ground.errors import CheckFailed, InputError, UsageError
 
 V2 = "version: 2\nid: {id}\ndescription: x\nworkload: {{phase: inference}}\n"
@@ -146,8 +152,140 @@ def test_the_schema_is_printed_for_editors() -> None:
     assert schema["properties"]["version"]["const"] == 2
 
 
-def test_importing_the_commands_is_cheap() -> None:
-    heavy = "{'pandas', 'pyarrow', 'jsonschema', 'rich', 'yaml'}"
-    code = f"import cclbench.cli.card, sys; print(*{heavy} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "\n"
+TOKEN = "hf_" + "A" * 34
+SECRETS = (b"ada-lovelace", b"node17.example.org", b"10.1.2.3", TOKEN.encode(), b"/home/ada-lovelace")
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, document: dict[str, Any]) -> list[str]:
+    """A call that contributes a small trace with secrets in it."""
+    for folder in ("capture", "launch", "collection"):
+        (tmp_path / folder).mkdir()
+    document["hostname"] = "node17.example.org"
+    document["env"] = {"USER": "ada-lovelace", "HF_TOKEN": TOKEN, "MASTER_ADDR": "10.1.2.3"}
+    packed = gzip.compress(json.dumps(document).encode(), mtime=0)
+    (tmp_path / "capture" / "rank0.json.gz").write_bytes(packed)
+    script = f"#!/bin/sh\nexport HF_TOKEN={TOKEN}\ncd /home/ada-lovelace/run && ssh node17.example.org\n"
+    (tmp_path / "launch" / "run.sh").write_text(script)
+    (tmp_path / "my-job.yaml").write_text(CARD)
+    fixed = (tmp_path / "my-job.yaml", "--traces", tmp_path / "capture", "--scripts", tmp_path / "launch")
+    where = ("--collection", tmp_path / "collection", "--licence", "CC-BY-4.0", "--jobs", "1")
+    return [str(word) for word in ("contribute", *fixed, *where)]
+
+
+def test_a_newcomer_sees_what_was_done(call: Call, arguments: list[str], tmp_path: Path) -> None:
+    answer = call(*arguments)
+    assert (answer.code, answer.err) == (0, "")
+    for words in (
+        "Created", "Filled in from the traces", "Redacted, by rule", "Verified", "Next",
+        "  cclbench verify my-job", "  git add workload_cards/my-job.yaml traces/my-job scripts/my-job",
+    ):  # fmt: skip
+        assert words in answer.out
+    # Commands are not wrapped: they are to be copied.
+    assert max(map(len, answer.out.partition("Next")[0].splitlines())) <= 80
+    found = [p for p in (tmp_path / "collection").rglob("*") if p.is_file()]
+    for path in found:
+        content = path.read_bytes()
+        plain = gzip.decompress(content) if path.suffix == ".gz" else content
+        assert [secret for secret in SECRETS if secret in plain] == [], path.name
+    verified = call("verify", "my-job", "--collection", tmp_path / "collection", "--jobs", "1")
+    assert (verified.code, verified.err) == (0, "")
+
+
+def test_json_has_everything_and_no_secret(call: Call, arguments: list[str], tmp_path: Path) -> None:
+    """What a card lacks is listed, and nothing asked."""
+    card = tmp_path / "my-job.yaml"
+    card.write_text(CARD.replace("phase: training", "dataset: c4"))
+    answer = call(*arguments, "--no-input")
+    assert (answer.code, answer.out) == (1, "")
+    assert "  workload.phase: " in answer.err
+    assert list((tmp_path / "collection").iterdir()) == []
+    card.write_text(CARD)
+    document = json.loads(call(*arguments, "--json").out)
+    assert document["schema"] == "contribution.v1"
+    assert [file["path"] for file in document["files"]] == ["rank0.json.gz"]
+    assert document["rows_equal"] > 100
+    assert document["redactions"]
+    assert all(set(row) == {"file", "place", "kind", "count", "rule"} for row in document["redactions"])
+    assert not any(secret.decode() in json.dumps(document["redactions"]) for secret in SECRETS)
+
+
+def test_people_are_asked_until_it_fits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = iter(["", "many", "16", ""])
+    monkeypatch.setattr("click.prompt", lambda *_, **__: next(typed))
+    batch = CardGap("workload.batch.global", "samples a step", "16", "every card has it", True)
+    assert command._prompt_for_gap(batch) == 16
+    said = capsys.readouterr().err
+    assert "workload.batch.global: samples a step; every card has it" in said
+    assert 'is "many" but must be a whole number' in said
+    nobody = CardGap("workload.dataset", "data set", "c4", "nobody needs it", False)
+    assert command._prompt_for_gap(nobody) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (("--external", "50"), 2, "number, one space and a unit"),
+        (("--external", "0.1 kB", "--outside", "x"), 2, "too large for the collection"),
+        (("--url", "http://example.org"), 2, "not an https address"),
+        (("--collection", "/nowhere"), 2, "does not exist"),
+        (("--traces", "/nowhere"), 3, "no such file or folder"),
+        (("--scripts", "/nowhere"), 3, "is not a folder"),
+        (("--reveal", "NOWHERE"), 2, "NOWHERE: there is no field or variable of that name"),
+    ],
+)
+def test_wrong_calls(
+    call: Call, arguments: list[str], change: tuple[str, ...], code: int, words: str
+) -> None:
+    answer = call(*arguments, *change)
+    assert (answer.code, answer.out) == (code, "")
+    assert words in answer.err
+    assert len(answer.err.splitlines()) <= 3
+
+
+def test_a_second_time_is_refused(call: Call, arguments: list[str], tmp_path: Path) -> None:
+    assert call(*arguments).code == 0
+    again = call(*arguments)
+    assert again.code == 2
+    assert "exists already" in again.err
+    shutil.rmtree(tmp_path / "collection" / "traces")
+    assert call(*arguments, "--replace", "-q").code == 0
+
+
+def test_the_review_list_names_what_can_be_revealed(call: Call, arguments: list[str], tmp_path: Path) -> None:
+    answer = call(*arguments)
+    assert "metadata of the program: 2 in rank0.json.gz" in answer.out
+    assert "token by its prefix (HF_TOKEN)" in answer.out
+    again = call(*arguments, "--replace", "--reveal", "hostname", "--json")
+    assert again.code == 0
+    document = json.loads(again.out)
+    assert document["revealed"] == ["hostname"]
+    collection = tmp_path / "collection"
+    trace = json.loads(gzip.decompress((collection / "traces/my-job/rank0.json.gz").read_bytes()))
+    assert trace["hostname"] == "node17.example.org"
+    assert "env" not in trace or "MASTER_ADDR" not in trace["env"]
+    manifest = json.loads((collection / "traces/my-job/manifest.json").read_text())
+    assert manifest["revealed"] == ["hostname"]
+    recorded = call("verify", "my-job", "--record", "--collection", collection, "--jobs", "1")
+    assert recorded.code == 0
+    assert json.loads((collection / "traces/my-job/manifest.json").read_text())["revealed"] == ["hostname"]
+
+
+def test_names_of_files_are_no_way_out(call: Call, arguments: list[str], tmp_path: Path) -> None:
+    """Hostile ones do not reach the terminal, and a secret that is encoded in one is replaced."""
+    trace = tmp_path / "capture" / "rank0.json.gz"
+    trace.rename(trace.with_name("\x1b[31m$(touch x)\u202e rank0.json.gz"))
+    (tmp_path / "capture" / "\x1b]0;x\x07.bin").write_bytes(b"\0")
+    encoded = TOKEN.encode().hex()
+    (tmp_path / "launch" / f"{encoded}.sh").write_text("true\n")
+    answer = call(*arguments)
+    assert answer.code == 0
+    assert answer.out.replace("\n", "").isprintable()
+    collection = tmp_path / "collection"
+    published = [path for path in collection.rglob("*") if path.is_file()]
+    assert not any("touch" in path.name for path in published)
+    assert any(re.fullmatch(r"[a-z-]+-rank0\.json\.gz", path.name) for path in published)
+    assert collection / "scripts/my-job/redacted-secret.sh" in published
+    assert not any(encoded in path.name or encoded.encode() in path.read_bytes() for path in published)

@@ -41,15 +41,11 @@ def test_as_json_and_rows(call: Call, told: Told, trace: Path) -> None:
 @pytest.mark.parametrize(
     ("limit", "code", "says"),
     [
-        ("host_bound>10%", 1, "above 10.0 % of the step"),
-        ("any>10%", 1, "above 10.0 % of the step"),
-        ("host_bound>99%", 0, ""),
-        ("slow_link>1%", 0, ""),
-        ("host_bound", 2, ""),
-        ("host_buond>1%", 2, "host_bound"),
-        ("host_bound>-1%", 2, ""),
+        ("host_bound>10%", 1, "above 10.0 % of the step"), ("any>10%", 1, "above 10.0 % of the step"),
+        ("host_bound>99%", 0, ""), ("slow_link>1%", 0, ""), ("host_bound", 2, ""),
+        ("host_buond>1%", 2, "host_bound"), ("host_bound>-1%", 2, ""),
     ],
-)
+)  # fmt: skip
 def test_a_limit_is_checked(call: Call, trace: Path, limit: str, code: int, says: str) -> None:
     answer = call("diagnose", trace, "--fail-on", limit)
     assert (answer.code, answer.out != "") == (code, code < 2)

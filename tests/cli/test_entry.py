@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point: what is imported, exit codes, what an error reads like."""
+"""The command line's entry: exit codes, messages and what opens a run."""
 
 from __future__ import annotations
 
 import errno
+import gzip
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 import warnings
+import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
+from http.client import HTTPConnection
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -23,6 +29,9 @@ from cclbench import api
 from cclbench.cli.failures import report_error
 from cclbench.cli.options import Session
 from cclbench.ground.errors import CheckFailed, InputError, UsageError
+from cclbench.present.perfetto import serve
+from cclbench.selfcheck.reading import row_key
+from cclbench.selfcheck.relations import TimesScaled
 
 HEAVY = ("numpy", "pandas", "pyarrow", "duckdb", "matplotlib", "rich", "yaml", "jsonschema", "msgspec")
 FULL = "standard output: No space left on device; free some space or write elsewhere"
@@ -40,7 +49,7 @@ def shell(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     ("words", "heavy", "says"),
     [
         *((words, HEAVY, "Usage") for words in (["--help"], ["run", "--help"], ["list", "--help"])),
-        (["sql", "--help"], HEAVY, "Usage"),
+        *((["sql", "--help"], HEAVY, "Usage"), (["card", "validate", "--help"], HEAVY, "Usage")),
         # `pyarrow.compute` makes some 250 functions when it is imported; causes are for other names
         (["list", "metrics"], ("pyarrow.compute", "cclbench.findings.causes"), "time.step"),
         (["explain", "time.step"], ("pyarrow.compute", "cclbench.findings.causes"), "time.step"),
@@ -133,7 +142,7 @@ def test_a_signal_that_was_lost_ends_the_command(
 
 
 @pytest.mark.parametrize("arguments", [("--debug", "run", "x"), ("run", "x", "--debug")])
-def test_debug_shows_the_traceback(
+def test_debug_has_the_traceback(
     call: Call, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     """Of that call, and not of the next."""
@@ -221,3 +230,92 @@ def test_a_long_name_out_of_a_file_does_not_fill_the_screen(capsys: pytest.Captu
     assert line.startswith("error: host0.xplane.pb: plane nnn")
     assert line.endswith("is damaged; profile again")
     assert len(line) <= 1000
+
+
+def body_of(address: str) -> bytes:
+    """What is served there."""
+    parts = urlsplit(address)
+    connection = HTTPConnection(parts.netloc, timeout=10)
+    connection.request("GET", parts.path)
+    return connection.getresponse().read()
+
+
+def test_a_file(call: Call, trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    answer = call("open", trace, "-o", path)
+    # 2 annotations, 6 launches, 6 device rows, 2 steps by annotation and 2 by device; one rank of two.
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err.startswith(f"wrote {path}: 18 slices, arrows through 0 collectives, ")
+    written = json.loads(path.read_text())
+    (gemm, _) = (one for one in written["traceEvents"] if one["name"] == "ampere_sgemm_128x64_nn")
+    assert (gemm["ts"], gemm["dur"]) == (10, 40)
+    assert gemm["args"] == {"category": "gemm", "step": 0, "correlation": 1, "blocks": 54}
+    assert written["otherData"]["run"].startswith("rank0")
+    assert call("open", trace, "-o", tmp_path / "a.json.gz").code == 0
+    assert gzip.decompress((tmp_path / "a.json.gz").read_bytes()) == path.read_bytes()
+
+
+def test_the_page_fetches_the_trace(call: Call, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[bytes] = []
+
+    def browser(link: str) -> bool:
+        page, _, address = link.partition("/#!/?url=")
+        assert page == "https://ui.perfetto.dev"
+        Thread(target=lambda: fetched.append(body_of(address))).start()
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", browser)
+    monkeypatch.setattr(serve.serve_file, "__kwdefaults__", {"port": 0})
+    answer = call("open", trace, "--steps", "1:")
+    assert answer.code == 0
+    assert answer.out == ""
+    lines = answer.err.splitlines()
+    assert lines[-1] == "loaded by the viewer"
+    assert lines[-3].startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:")
+    (packed,) = fetched
+    names = {one["name"] for one in json.loads(gzip.decompress(packed))["traceEvents"]}
+    assert "step 1" in names
+    assert "step 0" not in names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("rank0.json -o x.json --ranks 3", 2, "has no rank 3; it has [0]"),
+        ("rank0.json -o x.json --steps 7:", 2, "there is nothing to show; its steps are 0, 1"),
+        ("rank0.json -o x.json --steps x", 2, "'x' is not A:B"),
+        ("rank0.json -o none/x.json", 2, "none/x.json: there is no folder none; create it first"),
+        ("rank0.json -o full.json", 3, "full.json: No space left on device"),
+        ("rank0.json -o x.html", 2, "x.html: unsupported suffix for a trace; use .json or .json.gz"),
+        ("./none", 3, "no such file or folder"),
+    ],
+)
+def test_what_cannot_be_shown(
+    call: Call, trace: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, code: int, message: str
+) -> None:
+    monkeypatch.chdir(trace.parent)
+    Path("full.json").symlink_to("/dev/full")
+    answer = call("open", *arguments.split())
+    assert answer.code == code
+    assert message in answer.err
+    assert not Path("x.json").exists()
+
+
+def test_the_command(call: Call, test_data: Path) -> None:
+    """Without traces there is nothing to check."""
+    answer = call("selfcheck", test_data / "kineto" / "cpu_only", "--json")
+    assert answer.code == 0
+    document = json.loads(answer.out)
+    assert document["schema"] == "selfcheck.v1"
+    assert {one["status"] for one in document["checks"]} == {"holds", "not_applicable"}
+    page = call("selfcheck", test_data / "kineto" / "cpu_only").out
+    assert page.splitlines()[0] == "10 of 10 checks hold"
+    answer = call("selfcheck", test_data / "nccl_tests")
+    assert (answer.code, "holds no traces to check" in answer.err) == (3, True)
+
+
+def test_a_check_that_fails(call: Call, test_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TimesScaled, "expected_row", lambda _, row: (row_key(row), 3.0))
+    answer = call("selfcheck", test_data / "kineto" / "cpu_only")
+    assert answer.code == 1
+    assert "1 of 18 checks do not hold: scaling of time" in answer.err

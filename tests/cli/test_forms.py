@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands on a small trace, in every form of output."""
+"""Forms of commands and options, their help and completion."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import csv
 import io
 import json
 import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from helpers.command_line import Call, Told
 from jsonschema import Draft7Validator
@@ -19,11 +24,16 @@ from jsonschema import Draft7Validator
 from cclbench import api
 from cclbench.analyzers.aliases import ALIASES, SYNONYMS
 from cclbench.analyzers.metric import METRICS
+from cclbench.cli import COMMANDS, cli, options
+from cclbench.cli.options import RankList, Size, StepRange
+from cclbench.engine import Serial
+from cclbench.engine.processes import Processes
 from cclbench.findings.finding import FINDINGS
 from cclbench.formats import READERS
 from cclbench.ground.schema import RESULTS
 from cclbench.ground.text import printable
 from cclbench.present.terminal.run import run_document
+from cclbench.replay.scenario import parse_scenario
 
 
 def schema(name: str) -> Draft7Validator:
@@ -71,7 +81,7 @@ def test_json_of_run(call: Call, trace: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "metrics"])
-def test_the_parts_of_single_ranks_are_printed_on_request(
+def test_parts_of_single_ranks_are_printed_on_request(
     call: Call, told: Told, trace: Path, command: str
 ) -> None:
     everything, document = told(command, trace, "--per-rank"), told(command, trace)
@@ -89,9 +99,7 @@ def test_the_parts_of_single_ranks_are_printed_on_request(
     assert told("sql", document["run"]["id"], query)["rows"] == [{"n": len(of_ranks)}]
 
 
-def test_json_of_a_hand_made_run(
-    call: Call, told: Told, monkeypatch: pytest.MonkeyPatch, fake_run: Any
-) -> None:
+def test_json_of_a_made_run(call: Call, told: Told, monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> None:
     """It follows the schema; a number that is none is an internal error."""
     monkeypatch.setattr(api, "run", lambda *_, **__: fake_run)
     document = told("run", "traces/tiny")
@@ -162,9 +170,7 @@ def test_colour_follows_the_environment(
     assert ("\x1b[3" in call("run", trace).out) is coloured
 
 
-def test_metrics_of_a_stored_run_and_of_some_of_its_steps(
-    call: Call, told: Told, stored: str, trace: Path
-) -> None:
+def test_metrics_of_a_stored_run_and_of_some_steps(call: Call, told: Told, stored: str, trace: Path) -> None:
     document = told("metrics", stored, "--metric", "time.*")
     assert list(schema("result").iter_errors(document)) == []
     assert {row["metric"].split(".")[0] for row in document["results"]} == {"time"}
@@ -267,9 +273,7 @@ def test_remove_takes_whole_runs_and_asks_first(call: Call, stored: str, trace: 
     assert call("list", "runs").out == "no runs yet: create one with `cclbench run SOURCE`\n"
 
 
-def test_a_run_of_another_version_is_listed_as_that(
-    call: Call, told: Told, stored: str, tmp_path: Path
-) -> None:
+def test_a_run_of_another_version_is_listed_so(call: Call, told: Told, stored: str, tmp_path: Path) -> None:
     path = tmp_path / "store" / stored / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tables": "0" * 12}))
     (row,) = told("list", "runs")["rows"]
@@ -359,9 +363,7 @@ def test_sql(call: Call, told: Told, stored: str) -> None:
         ("['290000-01-01'::TIMESTAMP]", "['290000-01-01 00:00:00']"),
     ],
 )
-def test_sql_says_what_json_and_python_have_no_word_for(
-    told: Told, stored: str, expression: str, value: Any
-) -> None:
+def test_sql_says_what_json_has_no_word_for(told: Told, stored: str, expression: str, value: Any) -> None:
     assert told("sql", stored, f"SELECT {expression} AS a")["rows"] == [{"a": value}]
 
 
@@ -396,3 +398,205 @@ def test_sql_only_reads_the_run(call: Call, stored: str, tmp_path: Path, query: 
     assert answer.err.startswith(f"error: {says}")
     assert len(answer.err.splitlines()) <= 3
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+ACCEPTED = {
+    StepRange: {"2:5": (2, 5), "3:": (3, None), ":10": (None, 10), ":": (None, None)},
+    RankList: {"0": [0], "0,2,4-7": [0, 2, 4, 5, 6, 7], "5,1-2, 1": [1, 2, 5]},
+    Size: {"1GB": 10**9, "50 MB": 5 * 10**7, "1.5GiB": 3 << 29, "64KiB": 1 << 16},
+}
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind in ACCEPTED for text in ACCEPTED[kind]])
+def test_what_a_text_is(kind: Any, text: str) -> None:
+    assert kind.convert(text, None, None) == ACCEPTED[kind][text]
+
+
+REFUSED = {
+    StepRange: ["", "3", "5:2", "-1:3", "1:2:3", "a:b", "1:99999999999"],
+    RankList: ["", ",", "a", "3-1", "-1", "0-9999999999", "1-2-3"],
+    Size: ["", "1", "GB", "1 furlong", "0 GB", "-1 GB"],
+}
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind in REFUSED for text in REFUSED[kind]])
+def test_what_a_text_is_not(kind: Any, text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        kind.convert(text, None, None)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> dict[str, Any]:
+    """The keywords with which `run` was called."""
+    seen: dict[str, Any] = {}
+
+    def compute(source: str, **options: Any) -> Any:
+        seen.update(options, source=source)
+        return fake_run
+
+    monkeypatch.setattr(api, "run", compute)
+    return seen
+
+
+def test_options_reach_the_api(call: Call, recorded: dict[str, Any], tmp_path: Path) -> None:
+    """And their defaults; the store's is from $CCLBENCH_STORE."""
+    words = "--metric time.* --metric mfu --window trace --steps 2:5 --ranks 0,4-5 --jobs 3 --allow-truncated"
+    words += " --step-annotation ^it --no-inference --store"
+    answer = call("run", "traces/tiny", *words.split(), tmp_path / "s")
+    assert answer.code == 0, answer.err
+    engine = recorded.pop("engine")
+    assert isinstance(engine, Processes)
+    assert engine.workers == 3
+    common = {"source": "traces/tiny", "model": True, "labels": {}, "progress": None}
+    given = {"metrics": ("time.*", "mfu"), "window": "trace", "steps": (2, 5), "ranks": [0, 4, 5]}
+    given |= {"allow_truncated": True, "step_annotation": "^it", "inference": False, "store": tmp_path / "s"}
+    assert recorded == common | given
+    assert call("run", "traces/tiny").code == 0
+    assert isinstance(recorded.pop("engine"), Serial | Processes)
+    defaults = {"metrics": ("*",), "window": "steps", "steps": None, "ranks": None, "allow_truncated": False}
+    defaults |= {"step_annotation": None, "inference": True, "store": tmp_path / "store"}
+    assert recorded == common | defaults
+
+
+@pytest.mark.parametrize("command", ["run", "metrics"])
+def test_models_can_be_off(call: Call, monkeypatch: pytest.MonkeyPatch, fake_run: Any, command: str) -> None:
+    seen: list[bool] = []
+
+    def compute(_: str, *, model: bool, **__: Any) -> Any:
+        seen.append(model)
+        return fake_run
+
+    monkeypatch.setattr(api, command, compute)
+    assert call(command, "tiny").code == 0
+    assert call(command, "tiny", "--no-model").code == 0
+    assert seen == [True, False]
+
+
+def test_an_engine_prepares_for_the_text_of_a_source(tmp_path: Path) -> None:
+    class Noted(Serial):
+        def prepare(self, size_bytes: int) -> None:
+            sizes.append(size_bytes)
+
+    sizes: list[int] = []
+    (tmp_path / "a.json").write_bytes(bytes(7))
+    (tmp_path / "b.json.gz").write_bytes(bytes(3))
+    for source in ("a.json", "b.json.gz", ".", "absent", "nul\0"):
+        options.prepare_engine(Noted(), str(tmp_path / source))
+    assert sizes == [7, 30, 37]
+
+
+def commands(
+    group: click.Group = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands and subcommands with their paths."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+ALL = dict(commands())
+CONTRACT = """
+run site ingest merge metrics list explain diagnose sql ops reproduce sequences stragglers pareto report
+memory timeline open compare history whatif project export remove search selftest selfcheck contribute verify
+import claims mcp card hardware
+"""
+
+
+def test_the_contract_has_its_commands_each_with_its_summary() -> None:
+    assert {path[0] for path in ALL} == set(CONTRACT.split())
+    for name, summary in COMMANDS.items():
+        command = cli.get_command(click.Context(cli), name)
+        assert summary == " ".join(command.help.split("\n\n")[0].split())
+
+
+def test_every_command_has_help_that_fits_with_an_example_and_says_what_options_do(call: Call) -> None:
+    for path, command in ALL.items():
+        options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+        assert options, path
+        assert [option.name for option in options if not option.help] == [], path
+        answer = call(*path, "--help")
+        assert answer.code == 0, path
+        assert max(map(len, answer.out.splitlines())) <= 80, path
+        text = command.help or ""
+        assert len(text) > 20, path
+        assert path[0] == "card" or f"cclbench {' '.join(path)} " in text.partition("Examples:")[2], path
+
+
+def test_the_settings_in_the_help_can_be_set() -> None:
+    keys = (ALL["whatif",].help or "").partition("Keys:")[2].partition("`")[0]
+    named = re.findall(r"[\w.\[\]]+=[\w.:]+", keys)
+    assert len(named) >= 10
+    for text in named:
+        parse_scenario([text])
+
+
+def test_explain_without_a_metric_explains_all(call: Call) -> None:
+    shown = call("explain").out.splitlines()
+    begins = {name: shown.index(name) for name in METRICS}
+    for name, begin in begins.items():
+        end = min((other for other in begins.values() if other > begin), default=len(shown))
+        explained = "".join("".join(shown[begin:end]).split())
+        one = METRICS.get(name)
+        texts = (one.definition, one.formula, one.not_applicable, one.combined, *one.aliases)
+        assert [text for text in texts if "".join(text.split()) not in explained] == [], name
+    answer = call("explain", name)
+    assert (answer.code, answer.out.splitlines()) == (0, shown[begin:])
+
+
+def test_the_program_alone_prints_a_short_help(call: Call) -> None:
+    answer = call()
+    assert (answer.code, answer.err) == (0, "")
+    lines = answer.out.splitlines()
+    assert len(lines) < 12
+    assert "All commands: cclbench --help. One of them: cclbench COMMAND --help." in lines
+    named = {line.split()[1] for line in lines if line.startswith("  cclbench ")}
+    assert named <= set(COMMANDS)
+
+
+def completed(words: str, store: Path) -> list[str]:
+    """What the shell's own way of asking answers for the last of the words."""
+    at = len(words.split()) - (not words.endswith(" "))
+    asked = {"_CCLBENCH_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+    program = str(Path(sys.executable).parent / "cclbench")
+    environment = os.environ | asked | {"CCLBENCH_STORE": str(store)}
+    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_commands_runs_and_metrics_are_completed(stored: str, tmp_path: Path) -> None:
+    """A store that is none completes nothing."""
+    store = tmp_path / "store"
+    assert {"plain,run", "plain,explain"} <= set(completed("cclbench ", store))
+    for command in ("report", "compare", "remove", "stragglers", "run"):
+        assert f"plain,{stored}" in completed(f"cclbench {command} {stored[:4]}", store), command
+    assert completed("cclbench report nothing-like-it", store) == ["file,nothing-like-it"]
+    assert completed("cclbench report x", tmp_path / "nowhere") == ["file,x"]
+    exposed = completed("cclbench metrics x --metric time.exposed_w", store)
+    assert exposed == ["plain,time.exposed_wait"]
+    assert completed("cclbench history --metric time.exposed_w", store) == exposed
+    assert completed("cclbench explain late_r", store) == ["plain,late_rank"]
+    settings = completed("cclbench whatif x --set scale_up.b", store)
+    assert settings == ["plain,scale_up.bandwidth="]
+    assert "plain,collective." in completed("cclbench whatif x --set coll", store)
+    assert completed("cclbench report @", store) == ["plain,@last", "file,@"]
+    assert completed("cclbench project x --system aws-p5e", store) == ["plain,aws-p5e", "plain,aws-p5en"]
+    assert "plain,nvidia-h100-sxm" in completed("cclbench hardware show nvidia-h100-s", store)
+    assert completed("cclbench ops x --by op,ph", store) == ["plain,op,phase"]
+    assert completed("cclbench compare a b --fail-on time.exposed_w", store) == exposed
+
+
+def test_runs_are_listed_by_time(call: Call, trace: Path, tmp_path: Path) -> None:
+    for name in ("b", "a", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / trace.name).write_bytes(trace.read_bytes())
+        call("ingest", tmp_path / name)
+    for age, name in enumerate("bca"):
+        (manifest,) = (tmp_path / "store").glob(f"{name}-*/manifest.json")
+        os.utime(manifest, (2e9 - age, 2e9 - age))
+    rows = json.loads(call("list", "runs", "--json").out)["rows"]
+    assert [row["run"][0] for row in rows] == ["b", "c", "a"]

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench compare --fail-on` on whole runs: what regresses, what does not, and what it refuses to judge."""
+"""Gates, verification and stored runs on the command line."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.command_line import Call
+from helpers.command_line import Call, Told
 from helpers.synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
+
+from cclbench import ingestion
 
 from .conftest import words_of
 
@@ -28,11 +31,8 @@ def job(tmp_path: Path) -> Job:
         program = Program(ops, steps=12, jitter=40, closing=True)
         truth = simulate(Layout(dp=2, gpus_per_host=2), program, seed=seed)
         files = write(truth, folder / "traces", other.pop("distortion", Distortion())).files
-        workload = {
-            "phase": "training",
-            "precision": "bf16",
-            "batch": {"global": batch, "sequence_length": 128},
-        }
+        workload = {"phase": "training", "precision": "bf16"}
+        workload |= {"batch": {"global": batch, "sequence_length": 128}}
         traces = [
             {"path": f"traces/{path.name}", "format": "kineto", "ranks": [rank]}
             for rank, path in sorted(files.items())
@@ -164,3 +164,140 @@ def test_half_the_micro_batches_are_refused_without_a_card(call: Call, tmp_path:
     parts = call("compare", four, two).out
     compute = next(line for line in parts.splitlines() if line.startswith("  compute "))
     assert compute.split()[1:5] == ["42.0", "µs", "42.0", "µs"]
+
+
+ID = "tiny-llama-ddp4-gloo-cpu"
+
+
+@pytest.fixture
+def collection(repository: Path, tmp_path: Path) -> Path:
+    """One shipped data point, in a collection of its own."""
+    folder = tmp_path / "collection"
+    shutil.copytree(repository / "traces" / ID, folder / "traces" / ID)
+    shutil.copytree(repository / "scripts" / ID, folder / "scripts" / ID)
+    (folder / "workload_cards").mkdir()
+    shutil.copyfile(repository / "workload_cards" / f"{ID}.yaml", folder / "workload_cards" / f"{ID}.yaml")
+    return folder
+
+
+@pytest.fixture
+def verify(call: Call, collection: Path) -> Call:
+    """The command on it."""
+    return lambda *words: call("verify", *words, "--collection", collection, "--jobs", "1")
+
+
+def test_a_shipped_data_point_is_verified(verify: Call) -> None:
+    """Every form tells the same."""
+    answer = verify(ID)
+    assert (answer.code, answer.err) == (0, "")
+    header, _, line = answer.out.splitlines()
+    assert header.split() == ["id", "status", "files", "rows", "exact", "changed"]
+    assert line.split()[:3] == [ID, "verified", "4"]
+    document = json.loads(verify("--all", "--json").out)
+    assert document["schema"] == "verification.v1"
+    (point,) = document["data_points"]
+    assert (point["id"], point["status"], len(point["files"])) == (ID, "verified", 4)
+    assert point["comparison"]["changes"] == []
+    assert verify(ID, "--format", "csv").out.splitlines()[1].startswith(f"{ID},verified,4,")
+    assert verify(ID, "--format", "md").out.splitlines()[2].startswith(f"| {ID} | verified | 4 |")
+
+
+def test_a_changed_value_fails_with_both(verify: Call, collection: Path) -> None:
+    """Recording is verified at once."""
+    path = collection / "traces" / ID / "manifest.json"
+    document = json.loads(path.read_text())
+    rows = document["results"]["rows"]
+    row = next(r for r in rows if r["metric"] == "time.idle" and "step" not in r)
+    true, row["value"] = row["value"], 0.125
+    path.write_text(json.dumps(document))
+    answer = verify(ID)
+    assert answer.code == 1
+    assert f"time.idle: recorded 0.125 s, computed {true!r} s" in " ".join(answer.out.split())
+    assert answer.err == "error: 1 of 1 data points are not verified\n"
+    path.unlink()
+    assert verify(ID).code == 1
+    answer = verify("--record", ID)
+    assert (answer.code, answer.err.startswith("recorded ")) == (0, True)
+
+
+def test_an_unreadable_one_does_not_keep_the_others(verify: Call, collection: Path) -> None:
+    (collection / "workload_cards" / "broken.yaml").write_text("{")
+    (collection / "traces" / "broken").mkdir()
+    (collection / "traces" / "broken" / "manifest.json").write_text("{")
+    answer = verify("--all")
+    assert answer.code == 3
+    listed = [line.split()[:2] for line in answer.out.splitlines()[2:4]]
+    assert listed == [["broken", "unreadable"], [ID, "verified"]]
+    assert "error: 1 of 2 data points are not verified" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ((), 2, "name data points, or give one of --all and"),
+        ((ID, "--all"), 2, "name data points, or give one of --all and"),
+        (("tiny-llama-ddp4",), 2, f"did you mean {ID}"),
+        (("../../etc",), 2, "no data point"),
+        (("\x1b[31m",), 2, "no data point"),
+        ((ID, "--evidence", "/nowhere"), 2, "neither a folder nor an archive"),
+        (("--changed-since", "-x"), 2, "git"),
+        (("--changed-since", ""), 2, "there is no commit to compare with"),
+    ],
+)
+def test_a_wrong_call_is_told(verify: Call, words: tuple[str, ...], code: int, told: str) -> None:
+    answer = verify(*words)
+    assert (answer.code, answer.out) == (code, "")
+    assert told in answer.err
+    assert answer.err.replace("\n", "").isprintable()
+
+
+def test_an_empty_folder_has_nothing_to_verify(call: Call, tmp_path: Path) -> None:
+    answer = call("verify", "--all", "--collection", tmp_path)
+    assert answer.code == 2
+    assert "holds no workload_cards/" in answer.err
+
+
+@pytest.fixture
+def stored(told: Told, repository: Path) -> str:
+    """The id of a run in the store."""
+    return str(told("ingest", repository / "workload_cards" / f"{ID}.yaml")["runs"][0]["run"])
+
+
+def test_run_takes_an_id_as_metrics_does(
+    call: Call, told: Told, stored: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told("run", stored)["results"] == told("metrics", stored)["results"]
+    again = call("run", stored, "--metric", "time.step")
+    assert again.code == 0
+    assert again.out.startswith(f"run      {stored}")
+    monkeypatch.setattr(ingestion, "TAXONOMY", "another")
+    other = told("ingest", repository / "workload_cards" / f"{ID}.yaml")
+    assert other["runs"][0]["run"] != stored
+
+
+READ = "run {} is already stored; give its SOURCE to read it with other options"
+STEPS = "{}: no step lies in 20:22; the steps are 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14"
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [(("--allow-truncated",), READ), (("--step-annotation", "it"), READ), (("--steps", "20:22"), STEPS)],
+)
+def test_a_stored_run_is_not_read_another_way(
+    call: Call, stored: str, option: tuple[str, ...], says: str
+) -> None:
+    assert call("run", stored, *option) == (2, "", f"error: {says.format(stored)}\n")
+
+
+def test_a_card_of_a_folder_keeps_execution_traces(call: Call, test_data: Path, tmp_path: Path) -> None:
+    """DLRM's kernels say neither bytes nor group: without the execution traces nothing says who took part."""
+    shutil.copytree(test_data / "kineto" / "dlrm_8xv100", tmp_path / "traces" / "dlrm")
+    (tmp_path / "workload_cards").mkdir()
+    card = tmp_path / "workload_cards" / "dlrm.yaml"
+    made = call("card", "new", tmp_path / "traces" / "dlrm", "-o", card)
+    assert made.code == 0, made.err
+    text = card.read_text()
+    assert text.count("dlrm_eg_") == 8
+    card.write_text(text.replace("workload:\n", "workload:\n  phase: training\n", 1))
+    found = json.loads(call("run", card, "--no-inference", "--metric", "comm.volume", "--json").out)
+    assert found["run"]["matching"]["matched"] == 64

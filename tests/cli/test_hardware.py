@@ -68,7 +68,7 @@ def test_a_broken_file_is_refused_with_the_line(call: Call, tmp_path: Path, monk
     assert call("hardware", "show").code == 3
 
 
-def test_answers_from_a_file_and_from_standard_input(
+def test_answers_of_a_file_or_standard_input(
     call: Call, test_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same bands; two nodes were measured and are narrow, one node was not."""
@@ -93,9 +93,7 @@ def test_answers_from_a_file_and_from_standard_input(
         (("aws-p5", "-"), ""),
     ],
 )
-def test_what_cannot_be_probed(
-    call: Call, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_probe(call: Call, words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"\x1b[2J\0 not a sweep\n")))
     answer = call("hardware", "probe", *words)
     assert answer.code != 0

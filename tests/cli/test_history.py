@@ -49,9 +49,7 @@ def test_the_forms_agree(call: Call, told: Told, tmp_path: Path) -> None:
     assert call("run", tmp_path / "night-00", "--label", "commit").code == 2
 
 
-def test_a_run_is_named_by_the_beginning_of_its_id_or_as_the_last(
-    call: Call, told: Told, tmp_path: Path
-) -> None:
+def test_a_run_is_named_by_its_ids_beginning_or_as_last(call: Call, told: Told, tmp_path: Path) -> None:
     """Removal keeps the newest."""
     ids = [run["run"] for run in told("list", "runs")["rows"]]
     third = next(run for run in ids if run.startswith("night-03"))

@@ -87,7 +87,7 @@ def figures(document: Any, metric: str) -> list[tuple[Any, ...]]:
     return [tuple(row[key] for key in keys) for row in rows]
 
 
-def test_a_system_alone_says_accelerator_and_nodes(
+def test_a_system_says_accelerator_and_nodes(
     unnamed: Path, told: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(unnamed.parent)

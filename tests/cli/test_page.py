@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person reads: findings, step partition, metrics, what does not apply."""
+"""Pages and reports that commands write."""
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import Call
+from helpers.page_commands import blocks, here, printed_by
+from helpers.trees import files
 from helpers.typed import figures, record
 from rich.console import Console
 
 from cclbench.findings.culprits import Culprit
 from cclbench.findings.finding import Finding
+from cclbench.findings.kept_gains import GAINS_FILE
+from cclbench.formats import READERS
 from cclbench.present.run_summary import summarise_run
 from cclbench.present.terminal import run as answer
 from cclbench.record.results import Results
@@ -82,15 +91,9 @@ def test_what_is_found_and_metrics_by_topic(manifest: dict[str, Any], rows: list
         assert max(map(len, text.splitlines())) <= 80
 
 
-def test_findings_of_a_cpu_a_card_and_a_cut_file(
-    manifest: dict[str, Any], entry: Any, rows: list[Row]
-) -> None:
-    cut = {
-        "file": "traces/tiny/rank0.json",
-        "byte": 1234567,
-        "reason": "the file ends early",
-        "horizon_ns": 5,
-    }
+def test_findings_of_a_cpu_card_and_cut_file(manifest: dict[str, Any], entry: Any, rows: list[Row]) -> None:
+    cut = {"file": "traces/tiny/rank0.json", "byte": 1234567, "reason": "the file ends early"}
+    cut |= {"horizon_ns": 5}
     steps = {"found": 2, "closed": 2, "source": "annotation", "left_out": {}}
     own = {"facts": {"works_on": "host", "backend": "gloo"}, "unclassified": {"share": None, "names": []}}
     manifest["ranks"] = [entry(0, truncated=cut, steps=steps, notes=["odd"], **own)]
@@ -109,9 +112,7 @@ def test_findings_of_a_cpu_a_card_and_a_cut_file(
     assert not [line for line in lines if line.startswith("kernels")]
 
 
-def test_one_rank_alone_cannot_tell_waiting_from_transfer(
-    manifest: dict[str, Any], entry: Any, rows: list[Row]
-) -> None:
+def test_one_rank_cannot_tell_waiting_apart(manifest: dict[str, Any], entry: Any, rows: list[Row]) -> None:
     """Where there is nothing to match, nothing is said of it."""
     clocks = manifest["clocks"]["ranks"][:1]
     manifest["ranks"] = [entry(0)]
@@ -188,9 +189,7 @@ def test_the_largest_parts_come_first_and_finer_ones_only_when_asked(
     assert "rank 0   rank0.json.gz (2.50 MB, kineto): 1,000 kernel, 12 copy, 20,000 op;" in verbose
 
 
-def test_names_are_shortened_in_the_middle_and_are_no_markup(
-    manifest: dict[str, Any], row: Callable[..., Row]
-) -> None:
+def test_names_are_cut_in_the_middle_and_no_markup(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
     """Nor do they steer the terminal."""
     kernel = "cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_tn_align8"
     manifest["notes"] = ["from \x1b[31mred\x07"]
@@ -208,9 +207,7 @@ def test_names_are_shortened_in_the_middle_and_are_no_markup(
     assert "from \\x1b[31mred" in text
 
 
-def test_summary_names_what_entered_the_figures(
-    manifest: dict[str, Any], entry: Any, rows: list[Row]
-) -> None:
+def test_a_summary_names_what_is_in_figures(manifest: dict[str, Any], entry: Any, rows: list[Row]) -> None:
     """What ranks say alike but for its numbers is one note."""
     scope = Results.from_rows(figures(rows)).scope
     found = summarise_run(record(manifest), scope, "steps")
@@ -224,12 +221,9 @@ def test_summary_names_what_entered_the_figures(
         entry(1, notes=["stream 7 lost 900 of 5,000 rows", "stream 13 lost 8 of 5,000 rows", "sm_90 only"]),
         entry(2, notes=["odd", "sm_80 only"]),
     ]
-    assert summarise_run(record(manifest), scope, "steps").notes == [
-        "rank 0-1: stream 7 to 13 lost 8 to 1,200 of 5,000 rows",
-        "rank 0, 2: odd",
-        "rank 1: sm_90 only",
-        "rank 2: sm_80 only",
-    ]
+    expected = ["rank 0-1: stream 7 to 13 lost 8 to 1,200 of 5,000 rows", "rank 0, 2: odd"]
+    expected += ["rank 1: sm_90 only", "rank 2: sm_80 only"]
+    assert summarise_run(record(manifest), scope, "steps").notes == expected
 
 
 def first_screen(manifest: dict[str, Any], rows: list[Row], *causes: Finding) -> str:
@@ -242,7 +236,7 @@ CULPRIT = Culprit(**ITEM, share=0.5, steps=1, of_steps=1)  # type: ignore[arg-ty
 GAIN: Any = {"gain_s": (0.02, 0.03), "gain_share": 0.3, "culprit": CULPRIT, **ABOUT}
 
 
-def test_the_first_line_says_how_long_a_step_takes_and_what_holds_it(
+def test_the_first_line_says_a_steps_length_and_what_holds_it(
     manifest: dict[str, Any], rows: list[Row]
 ) -> None:
     gain = Finding(name="host_bound", **GAIN)
@@ -257,7 +251,7 @@ def test_the_first_line_says_how_long_a_step_takes_and_what_holds_it(
     assert "\ncapture                          100 ms" in screen
 
 
-def test_a_run_without_communication_shows_its_longest_kernels(
+def test_without_communication_the_longest_kernels_show(
     manifest: dict[str, Any], row: Callable[..., Row]
 ) -> None:
     shares = {"void at::native::reduce<float>(int)": 0.5, "gemm": 0.4, "softmax": 0.3}
@@ -274,7 +268,7 @@ def test_a_run_without_communication_shows_its_longest_kernels(
     assert "overlap.ratio                       0 %" in screen
 
 
-def test_notes_are_whole_and_those_on_missing_figures_come_first(
+def test_notes_are_whole_those_on_missing_figures_first(
     manifest: dict[str, Any], entry: Any, rows: list[Row]
 ) -> None:
     long = "kernels have their own colours in this trace, which is of no importance to any figure at all"
@@ -291,3 +285,133 @@ def test_a_step_time_that_is_no_bars_is_explained(row: Callable[..., Row]) -> No
     last = [list(chart([*bars, row("time.step", s)], unicode=False))[-1].plain for s in (0.12, 0.1)]
     assert last[0] == "Bars: means of each rank. time.step, 120 ms: mean of each step's slowest rank."
     assert last[1].startswith("# compute only")
+
+
+def test_a_run_as_a_page_says_that_its_only_step_is_open(
+    call: Call, trace: Path, tmp_path: Path, document: dict[str, Any]
+) -> None:
+    path = tmp_path / "run.html"
+    answer = call("report", trace, "-o", path)
+    assert (answer.code, answer.out, answer.err) == (0, "", f"wrote {path}\n")
+    text = path.read_text(encoding="utf-8")
+    # the kernel table, a metric, what is missing and why
+    for words in ("ampere_sgemm_128x64_nn", "time.exposed_comm", "needs a workload card"):
+        assert words in text
+    rows = document["traceEvents"]
+    document["traceEvents"] = [row for row in rows if row["name"] != "ProfilerStep#1"]
+    trace.write_text(json.dumps(document))
+    assert call("report", trace, "-o", tmp_path / "run.html").code == 0
+    text = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "last step incomplete: its end is not in the trace" in text
+
+
+def test_a_report_adds_its_replay_to_the_store_alone(call: Call, trace: Path, tmp_path: Path) -> None:
+    assert call("run", trace, "-q").code == 0
+    (run,) = (path for path in (tmp_path / "store").iterdir() if path.is_dir())
+    before = files(run)
+    assert call("report", run.name, "-q", "-o", tmp_path / "a.html").code == 0
+    after = files(run)
+    assert {name for name in after if after[name] != before.get(name)} == {"results.parquet", GAINS_FILE}
+    assert call("report", trace, "-q", "-o", tmp_path / "b.html").code == 0
+    assert call("run", trace, "-q").code == 0
+    assert files(run) == after
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("TRACE -o x.png", 2, "error: x.png: a report is an HTML page; use .html or .htm"),
+        ("TRACE -o none/x.html", 2, "error: none/x.html: there is no folder none; create it first"),
+        ("TRACE -o .", 2, "is a directory"),
+        ("TRACE", 2, "Missing option '-o' / '--output'"),
+        ("no-such-run -o x.html", 2, "no-such-run"),
+        ("empty -o x.html", 3, "empty"),
+        ("cut.json -o x.html", 3, "cut.json"),
+    ],
+)
+def test_what_cannot_be_reported(
+    call: Call, trace: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, code: int, message: str
+) -> None:
+    monkeypatch.chdir(trace.parent)
+    Path("empty").mkdir()
+    Path("cut.json").write_bytes(trace.read_bytes()[:900])
+    answer = call("report", *arguments.replace("TRACE", trace.name).split())
+    assert (answer.code, answer.out) == (code, "")
+    assert message in answer.err
+    assert "Traceback" not in answer.err
+    assert not Path("x.html").exists()
+
+
+def test_a_picture_of_one_step(call: Call, stored: str, trace: Path, tmp_path: Path) -> None:
+    """As from a run in the store, in every form."""
+    for suffix, begin in (("png", b"\x89PNG\r\n"), ("svg", b"<?xml version"), ("pdf", b"%PDF-")):
+        path = tmp_path / f"picture.{suffix}"
+        answer = call("timeline", trace, "-o", path)
+        assert (answer.code, answer.out, answer.err) == (0, "", f"wrote {path}\n")
+        assert path.read_bytes().startswith(begin)
+    assert call("timeline", stored, "-o", tmp_path / "a.png").code == 0
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "picture.png").read_bytes()
+
+
+def test_the_picture_names_step_rank_and_what_it_lacks(call: Call, trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "picture.svg"
+    assert call("timeline", trace, "-o", path, "--step", 1, "--ranks", 0).code == 0
+    text = path.read_text()
+    # One rank of two: nothing says when the other came.
+    lacks = "waiting and transfer cannot be separated"
+    for words in (": step 1<", "rank 0", lacks, "communication, not matched"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("-o x.gif", "error: x.gif: unsupported picture format; use .png, .svg, .pdf"),
+        ("-o x.png --step 7", "error: the run has no complete step 7; it has 0, 1"),
+        ("-o x.png --ranks 3", "has no rank 3; it has [0]"),
+        ("-o x.png --from-ms 2", "error: there is nothing from 2 to 0.1 ms; it lasts 0.1 ms"),
+        ("-o none/x.png", "there is no folder"),
+        ("", "Missing option '-o' / '--output'"),
+    ],
+)
+def test_what_cannot_be_drawn(call: Call, trace: Path, arguments: str, message: str) -> None:
+    answer = call("timeline", trace, *arguments.split())
+    assert answer.code == 2
+    assert message in answer.err
+    assert not Path("x.png").exists()
+
+
+PAGE = "is-it-the-network-or-the-straggler.md"
+
+
+def plain(text: str) -> list[str]:
+    """Lines without what differs from one version of cclbench to the next: the hash in a run's id."""
+    return [re.sub(r"dlrm-[0-9a-f]{8}", "dlrm-ID", line).rstrip() for line in text.splitlines()]
+
+
+def test_every_figure_of_the_page_is_a_commands(repository: Path, test_data: Path, tmp_path: Path) -> None:
+    shutil.copytree(test_data / "kineto" / "dlrm_8xv100", tmp_path / "traces" / "dlrm")
+    (tmp_path / "docs" / "images").mkdir(parents=True)
+    found = list(blocks((repository / "docs" / PAGE).read_text()))
+    assert [kind for kind, _, _ in found].count("sh") == 9
+    printed: list[str] = []
+    for kind, _, block in found:
+        if kind == "sh":
+            printed = plain(printed_by(block, tmp_path, here(tmp_path)))
+        elif kind == "text":
+            assert [line for line in plain(block) if line not in [*printed, "..."]] == []
+    assert (tmp_path / "docs" / "images" / "dlrm-timeline.png").stat().st_size < 200_000
+
+
+def test_links_and_pictures_of_the_docs_are_there(repository: Path) -> None:
+    for page in (repository / "README.md", *(repository / "docs").glob("*.md")):
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_reader_is_documented_with_how_to_capture_it(repository: Path) -> None:
+    page = (repository / "docs" / "what-cclbench-reads.md").read_text()
+    without_links = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", page)
+    rows = {name: f"| `{name}` | {READERS.get(name).capture} |" for name in READERS}
+    assert [name for name, row in rows.items() if row not in without_links] == []

@@ -162,9 +162,7 @@ def test_the_answer_is_whole_whatever_metrics_do(repository: Path, tmp_path: Pat
         ('@metric("Mine-One", **ABOUT)', "'Mine-One' is no name for a metric"),
     ],
 )
-def test_a_metric_that_explain_could_not_show_is_not_registered(
-    wrong: str, said: str, tmp_path: Path
-) -> None:
+def test_a_metric_that_explain_cannot_show_is_refused(wrong: str, said: str, tmp_path: Path) -> None:
     source = METRICS.split("@metric", 1)[0] + f"{wrong}\ndef one(rank):\n    return Value(value=1.0)\n"
     done = cclbench_with(
         with_module(tmp_path, "my_metrics", source, "cclbench.analyzers"), "explain", "time.step"

@@ -32,13 +32,9 @@ def row(metric: str, value: float | None, unit: str = "s", **changes: Any) -> Ro
     return Row(metric=MetricName(metric), value=value, unit=unit, **fields)
 
 
-ROWS = [
-    row("mine.step", 0.25),
-    row("mine.step", 0.5, rank=3),
-    row("mine.step", 0.125, step=7),
-    row("mine.busbw", 3e11, "B/s", collective='all"\\reduce', status="partial", provenance="modelled"),
-    row("mine.busbw", None, "B/s", reason="no calls\nare recorded"),
-]
+ROWS = [row("mine.step", 0.25), row("mine.step", 0.5, rank=3), row("mine.step", 0.125, step=7)]
+ROWS += [row("mine.busbw", 3e11, "B/s", collective='all"\\reduce', status="partial", provenance="modelled")]
+ROWS += [row("mine.busbw", None, "B/s", reason="no calls\nare recorded")]
 
 
 def test_a_textfile_by_hand() -> None:
@@ -132,9 +128,7 @@ def test_opentelemetry_reads_the_request(run: cclbench.Run, export: Export) -> N
     assert metrics["cclbench.comm.nic_bytes"].gauge.data_points[0].flags == 1
 
 
-def test_mlflow_reads_the_file_store(
-    run: cclbench.Run, export: Export, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_reads_the_files(run: cclbench.Run, export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     store = export("mlflow")

@@ -264,10 +264,8 @@ def test_unmatched_communication_is_told_as_such() -> None:
 
 
 def waits(*seconds: float, kind: str = "all_reduce") -> list[Row]:
-    waited = [
-        *by_rank("time.exposed_wait", *seconds),
-        *by_rank("time.exposed_wait", *seconds, collective=kind),
-    ]
+    waited = [*by_rank("time.exposed_wait", *seconds)]
+    waited += [*by_rank("time.exposed_wait", *seconds, collective=kind)]
     return [*by_rank("time.exposed_comm", *seconds), *waited]
 
 
@@ -342,11 +340,8 @@ def test_busy_experts_are_named_and_are_no_late_rank() -> None:
     assert (other.name, other.ranks) == ("expert_imbalance", [])
     assert other.claim.endswith("which changes from step to step.")
     # a rank that computes longer is late beside uneven experts
-    rows = [
-        *STEP,
-        *by_rank("time.exposed_wait", 0.5, 0.0),
-        row("compute.category_share", 0.1, category="moe"),
-    ]
+    rows = [*STEP, *by_rank("time.exposed_wait", 0.5, 0.0)]
+    rows += [row("compute.category_share", 0.1, category="moe")]
     rows += by_rank("time.exposed_wait", 0.3, 0.0, collective="all_to_all")
     names = found(*rows, *named("1", 0.001, "compute"))
     assert set(names) == {"late_rank", "expert_imbalance"}
@@ -456,10 +451,8 @@ SLOW_TO_DEVICE = {None: 58.7e9, "h2d": 27.7e9, "d2d": 1.2e12, "d2h": 25e9}
 
 def test_exposed_copies_name_the_memory() -> None:
     rows = by_rank("time.exposed_copy", 0.1, 0.1)
-    parts = [
-        *by_rank("time.exposed_copy", 0.08, 0.08, category="h2d pageable"),
-        *by_rank("time.exposed_copy", 0.02, 0.02, category="d2d"),
-    ]
+    parts = [*by_rank("time.exposed_copy", 0.08, 0.08, category="h2d pageable")]
+    parts += [*by_rank("time.exposed_copy", 0.02, 0.02, category="d2d")]
     one = found(*STEP, *rows, *parts)["exposed_copies"]
     assert "h2d pageable 80.0 ms, d2d 20.0 ms" in one.claim
     assert "pageable memory" in one.claim
@@ -491,12 +484,9 @@ def test_fragmentation_gains_no_time() -> None:
     def failed(value: float, **keys: str) -> Row:
         return row("memory.out_of_memory", value, **keys)
 
-    rows = [
-        failed(1.0, reason="too much is held; asked at f a.py:1"),
-        *(failed(n * 1e9, stat=stat) for n, stat in enumerate(("missing", "asked", "unused"), 1)),
-        failed(5e8, stat="largest_free"),
-        failed(4e9, stat="held", category="g a.py:2"),
-    ]
+    rows = [failed(1.0, reason="too much is held; asked at f a.py:1")]
+    rows += [*(failed(n * 1e9, stat=stat) for n, stat in enumerate(("missing", "asked", "unused"), 1))]
+    rows += [failed(5e8, stat="largest_free"), failed(4e9, stat="held", category="g a.py:2")]
     assert found(*STEP, *rows)["out_of_memory"].claim == (
         "A request of 2.00 GB found no memory (too much is held; asked at f a.py:1). Free blocks held 3.00 GB"
         ", the largest that could serve it 500 MB. 1.00 GB more had to be free. Most is held by g a.py:2:"

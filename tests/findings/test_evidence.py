@@ -237,11 +237,8 @@ unlinked_launches: time.idle_unknown | time.idle
 
 
 def test_what_communication_rests_on_that_nobody_can_tell_from_waiting() -> None:
-    rows = [
-        *by_rank("time.exposed_unmatched", 0.2, 0.2),
-        row("time.exposed_comm", 0.3),
-        row("overlap.ratio", 0.5),
-    ]
+    rows = [*by_rank("time.exposed_unmatched", 0.2, 0.2), row("time.exposed_comm", 0.3)]
+    rows += [row("overlap.ratio", 0.5)]
     one = found(*STEP, *rows)["exposed_communication"]
     shown = ["time.exposed_unmatched", "time.exposed_comm", "overlap.ratio"]
     assert [e.metric for e in one.evidence] == shown

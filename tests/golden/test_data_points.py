@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data points of this repository against a sweep over their JSON rows, written apart from the package.
-
-On a CPU the work is that of the operators, `namespace::name`; autograd's nodes are wrappers, and a thread
-inside a c10d call starts or awaits a transfer.  gloo's own rows are the communication, with all that their
-thread does in them.
-"""
+"""Shipped data points: first screens, known facts, and nothing that is invented."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cclbench.analyzers.metric import METRICS
 from cclbench.record.run import Run
 
 from .conftest import Measure, Rows
@@ -93,7 +90,7 @@ def files(run: Run, repository: Path) -> dict[int, Path]:
     return found
 
 
-def test_times_are_those_of_a_sweep_over_the_rows(
+def test_times_are_a_sweeps_over_rows(
     data_point: tuple[str, Run], repository: Path, complete_rows: Rows
 ) -> None:
     name, run = data_point
@@ -175,3 +172,142 @@ def test_the_profilers_overhead_is_that_of_the_files(repository: Path, measure: 
     (found,) = (one for one in run.findings if one.name == "profiler_overhead")
     assert f"a step takes {100 * min(overheads):.1f} % longer" in found.claim
     assert (found.confidence, found.gain_s) == ("low", None)
+
+
+ELEMENT = {"Float": 4, "Int": 4, "Long": 8, "Byte": 1, "BFloat16": 2, "Half": 2, "Double": 8}
+
+
+def test_nccl_metadata_gives_bytes_and_groups(kineto: Path, measure: Measure, complete_rows: Rows) -> None:
+    calls = measure(kineto / "nccl_meta_a100").collectives().sort_by("start_ns")
+    (file,) = (kineto / "nccl_meta_a100").iterdir()
+    kernels = [row for row in complete_rows(file) if row["cat"] == "kernel" and "nccl" in row["name"]]
+    kernels.sort(key=lambda row: row["ts"])
+    assert len(kernels) == len(calls) == 21
+    for kernel, call in zip(kernels, calls.to_pylist(), strict=True):
+        args = kernel["args"]
+        assert call["in_bytes"] == args["In msg nelems"] * ELEMENT[args["dtype"]]
+        assert call["out_bytes"] == args["Out msg nelems"] * ELEMENT[args["dtype"]]
+        assert call["kind"].replace("_", "") == args["Collective name"].strip("_").replace("_", "")
+        assert call["end_ns"] - call["start_ns"] == int(kernel["dur"] * 1000)
+        assert (call["group"], call["group_size"]) == ("0-1", 2)
+        assert call["payload_source"] == "kernel"
+
+
+def test_two_thirds_of_the_copies_of_an_mi300x_tell_their_size(kineto: Path, measure: Measure) -> None:
+    run = measure(kineto / "resnet_mi300x")
+    copies = run.events(kinds=["copy"], columns=["bytes", "device", "track"])
+    assert len(copies) == 550
+    assert len(copies) - copies["bytes"].null_count == 366
+    assert run.manifest["ranks"][0]["facts"]["vendor"] == "amd"
+    assert 0 in copies["track"].to_pylist()  # stream 0 is a stream
+
+
+def test_ddp_hides_46_percent_of_its_communication(kineto: Path, measure: Measure) -> None:
+    run = measure(kineto / "ddp_a100")
+    (ratio,) = (row for row in run.rows if row["metric"] == "overlap.ratio" and row["rank"] is None)
+    # 46 % over the whole trace; over the five closed steps:
+    assert ratio["value"] == pytest.approx(0.4703, abs=0.0001)
+    steps = run.steps().to_pandas()
+    assert list(steps[steps["source"] == "device"]["step"]) == list(range(1009, 1015))
+    assert set(steps["rank"]) == {3}
+
+
+def test_a_quarter_of_an_h100s_compute_is_in_kernels_without_an_occupancy(
+    kineto: Path, measure: Measure, complete_rows: Rows
+) -> None:
+    run = measure(kineto / "h100_qwen", "trace")
+    (file,) = (kineto / "h100_qwen").iterdir()
+    kernels = [row for row in complete_rows(file) if row["cat"] == "kernel"]
+    large = [row for row in kernels if row["args"]["shared memory"] > 48 << 10]
+    assert {row["args"]["est. achieved occupancy %"] for row in large} == {0}
+    assert (len(kernels), len(large)) == (1465, 241)
+    known = [row for row in kernels if row not in large]
+    filled = sum(row["dur"] * row["args"]["est. achieved occupancy %"] for row in known) / 100
+    (own,) = (row for row in run.rows if row["metric"] == "compute.occupancy" and row["rank"] is None)
+    assert own["value"] == pytest.approx(float(filled / sum(row["dur"] for row in known)))
+    assert (own["value"], own["coverage_time"]) == pytest.approx((0.8887, 0.7185), abs=1e-4)
+    assert (own["status"], own["reason"]) == ("partial", "left out: 241 kernels of unknown occupancy")
+
+
+def test_waiting_for_an_event_is_no_work(kineto: Path, measure: Measure, complete_rows: Rows) -> None:
+    run = measure(kineto / "cuda_sync_a100", "trace")
+    (file,) = (kineto / "cuda_sync_a100").iterdir()
+    waits = [row for row in complete_rows(file) if row["cat"] == "cuda_sync"]
+    syncs = run.events(kinds=["sync"], columns=["side", "dur_ns"]).to_pandas()
+    on_device = syncs[syncs["side"] == "device"]
+    assert sorted(on_device["dur_ns"]) == sorted(int(row["dur"] * 1000) for row in waits)
+    busy = run.events(kinds=["kernel", "copy", "memset"], columns=["dur_ns"])["dur_ns"].to_pylist()
+    idle = next(row["value"] for row in run.rows if row["metric"] == "time.idle")
+    # six rows on the device, none at the same time: what they do not fill is idle, synchronisation or not
+    assert len(busy) == 6
+    assert round(idle * 1e9) == 19_506_000 - sum(busy)
+    assert on_device["dur_ns"].sum() > 0
+
+
+CAPTURES = ("h100_qwen", "cpu_only", "gpu_only_mi210", "distributed_info_missing")
+
+
+@pytest.mark.parametrize("window", ["steps", "annotations", "trace"])
+@pytest.mark.parametrize("capture", [*CAPTURES, "cuda_sync_a100", "sglang_decode_mi300x", "dlrm_8xv100"])
+def test_rows_have_a_finite_value_or_reason(
+    kineto: Path, measure: Measure, capture: str, window: str
+) -> None:
+    run = measure(kineto / capture, window)
+    assert {row["metric"] for row in run.rows} == set(METRICS)
+    for row in run.rows:
+        if row["status"] in ("ok", "partial"):
+            assert math.isfinite(row["value"]), row
+            assert (row["status"] == "partial") == (row["coverage"] is not None), row
+            assert row["provenance"] in ("measured", "derived", "modelled"), row
+            # the lower end of an interval may lie below what the figure itself can be, and kernels may be
+            # faster beside communication than without
+            assert row["value"] >= 0 or row["stat"] in ("low", "excess"), row
+        else:
+            said = (row["status"], row["value"], row["provenance"])
+            assert said == ("not_applicable", None, None), row
+            assert len(row["reason"]) > 10, row
+
+
+def status(run: Run, metric: str) -> tuple[str, str]:
+    """Status and reason of the run's own row of a metric."""
+    row = next(row for row in run.rows if row["metric"] == metric and row["rank"] is None)
+    return row["status"], row["reason"] or ""
+
+
+def test_one_accelerator_does_not_communicate(kineto: Path, measure: Measure) -> None:
+    run = measure(kineto / "h100_qwen")
+    assert status(run, "time.step")[0] == "ok"
+    for metric in ("overlap.ratio", "comm.algbw", "comm.busbw", "balance.load_imbalance"):
+        assert status(run, metric)[0] == "not_applicable"
+
+
+def test_without_host_operators_there_are_no_steps_and_no_loader(kineto: Path, measure: Measure) -> None:
+    """Device rows and their launches tell the times and why the device idles, and no more."""
+    run = measure(kineto / "gpu_only_mi210")
+    assert run.window == "trace"
+    for metric in ("time.step", "time.idle", "time.idle_host", "time.idle_device"):
+        assert status(run, metric)[0] == "ok"
+    for metric in ("data.stall", "memory.copy_bandwidth", "memory.peak_allocated", "comm.busbw"):
+        assert status(run, metric)[0] == "not_applicable"
+    assert "the trace does not say its rank: taken as rank 0" in run.manifest["ranks"][0]["notes"]
+
+
+def test_host_rows_of_a_job_with_accelerators_give_no_time(kineto: Path, measure: Measure) -> None:
+    run = measure(kineto / "distributed_info_missing")
+    assert {row["status"] for row in run.rows} == {"not_applicable"}
+    assert "only host events" in status(run, "time.step")[1]
+    (entry,) = run.manifest["ranks"]
+    assert entry["rank"] == 0
+    assert "the trace does not say its rank: taken as rank 0" in entry["notes"]
+
+
+def test_a_rank_without_accelerators_has_no_kernels(kineto: Path, measure: Measure) -> None:
+    run = measure(kineto / "cpu_only")
+    assert status(run, "time.step")[0] == "ok"
+    for metric in ("compute.kernel_count", "compute.sm_coverage", "time.idle_host", "memory.copy_bandwidth"):
+        found, reason = status(run, metric)
+        assert found == "not_applicable"
+        assert "CPU" in reason
+    calls = run.collectives()
+    assert calls["kind"].unique().to_pylist() == ["all_reduce"]
+    assert len(calls) == 10

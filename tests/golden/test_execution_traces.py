@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Eight ranks of DLRM with their execution traces: every collective's payload, group, wait and transfer.
-
-The figures are read off the JSON files by hand: starts and durations of the kernels named ncclKernel_*
-(whole µs there), tensors of the execution traces' record_param_comms.
-"""
+"""Execution traces, shifted clocks and groups that are inferred."""
 
 from __future__ import annotations
 
@@ -20,7 +16,8 @@ import pandas as pd
 import pytest
 
 import cclbench
-from cclbench.ground.errors import InputError
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.record.run import Run
 
 from .conftest import Measure
 
@@ -82,15 +79,6 @@ INSTANCES = (
 def dlrm(kineto: Path, measure: Measure) -> pd.DataFrame:
     """The collectives of all eight ranks."""
     return measure(kineto / "dlrm_8xv100").collectives().to_pandas()
-
-
-def test_eight_instances_of_eight_ranks(kineto: Path, measure: Measure, dlrm: pd.DataFrame) -> None:
-    matching = measure(kineto / "dlrm_8xv100").manifest["matching"]
-    assert (matching["rows"], matching["matched"], matching["unmatched"]) == (64, 64, {})
-    assert (matching["instances"], matching["complete"], matching["partial"]) == (8, 8, 0)
-    for _, rows in dlrm.groupby("instance"):
-        assert sorted(rows["rank"]) == list(range(8))
-        assert rows["seq"].nunique() == 1
 
 
 @pytest.mark.parametrize("instance", INSTANCES, ids=lambda i: f"{i.seq}-{i.kind}")
@@ -234,3 +222,178 @@ def test_eight_v100_use_a_fifth_of_their_links_to_reduce(test_data: Path, measur
     assert row["value"] == pytest.approx(share)
     assert row["value"] == pytest.approx(0.21, abs=0.01)
     assert "no card names the system" in row["reason"]
+
+
+SHIFT_US, DRIFT = 250, 20e-6
+SHIFTED, DRIFTING = 3, 5
+MATCHED = ("comm.wait", "comm.transfer", "comm.skew", "time.exposed_wait", "time.exposed_transfer")
+OF_ONE_RANK = ("time.step", "time.compute_only", "time.idle", "comm.time", "comm.volume")
+
+
+@pytest.fixture(scope="module")
+def raw(kineto: Path, measure: Measure) -> cclbench.Run:
+    """The traces as they are."""
+    return measure(kineto / "dlrm_8xv100")
+
+
+@pytest.fixture(scope="module")
+def distorted(kineto: Path, tmp_path_factory: pytest.TempPathFactory) -> cclbench.Run:
+    """The traces with two clocks put wrong."""
+    folder = tmp_path_factory.mktemp("distorted") / "dlrm"
+    shutil.copytree(kineto / "dlrm_8xv100", folder, copy_function=shutil.copyfile)
+    for rank in (SHIFTED, DRIFTING):
+        (path,) = folder.glob(f"worker{rank}_*")
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        begin = min(row["ts"] for row in trace["traceEvents"] if "ts" in row)
+        for row in trace["traceEvents"]:
+            if "ts" in row:
+                late = SHIFT_US if rank == SHIFTED else DRIFT * (row["ts"] - begin)
+                row["ts"] = row["ts"] + round(late)
+        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return cclbench.run(folder, store=tmp_path_factory.mktemp("store"), metrics=[*MATCHED, *OF_ONE_RANK])
+
+
+def clocks(run: cclbench.Run) -> dict[int, dict[str, float]]:
+    """The manifest's account of each rank's clock."""
+    return {entry["rank"]: entry for entry in run.manifest["clocks"]["ranks"]}
+
+
+def figures(run: cclbench.Run, metric: str) -> dict[int | None, float]:
+    """A metric's main values, by rank."""
+    keys = ("step", "group", "collective", "category", "stat")
+    return {
+        row["rank"]: row["value"]
+        for row in run.rows
+        if row["metric"] == metric and all(row[key] is None for key in keys)
+    }
+
+
+def test_no_correction_of_the_raw_traces(raw: cclbench.Run) -> None:
+    assert [entry["applied"] for entry in clocks(raw).values()] == [False] * 8
+    assert all(entry["offset_ns"] == 0 == entry["drift_ppm"] for entry in clocks(raw).values())
+    assert raw.manifest["matching"]["complete"] == 8
+
+
+def test_the_shift_is_recovered_within_the_residual(raw: cclbench.Run, distorted: cclbench.Run) -> None:
+    """And the same collectives are matched."""
+    found = clocks(distorted)
+    shifted = found[SHIFTED]
+    assert abs(shifted["offset_ns"] - 1000 * SHIFT_US) <= shifted["residual_ns"] + shifted["uncertainty_ns"]
+    assert shifted["residual_ns"] < 5_000
+    # 20 µs/s over the 14 ms that its collectives span are 0.3 µs: less than the traces' microsecond.
+    assert [rank for rank, entry in found.items() if entry["applied"]] == [SHIFTED]
+    one, other = (run.manifest["matching"] | {"wait_beyond_duration_ns": 0} for run in (raw, distorted))
+    assert one == other
+
+
+@pytest.mark.parametrize("metric", [*MATCHED, *OF_ONE_RANK])
+def test_metrics_are_equal_within_residuals(raw: cclbench.Run, distorted: cclbench.Run, metric: str) -> None:
+    """Each of the eight collectives of a step may be off by its ranks' residuals.
+
+    Metrics of a rank alone know no other clock: the drift, rounded to the trace's microseconds, moves a
+    boundary here and there.
+    """
+    bound = 8 * 2 * max(entry["residual_ns"] for entry in clocks(distorted).values()) / 1e9
+    before, after = figures(raw, metric), figures(distorted, metric)
+    assert {None, *(range(8) if metric != "comm.skew" else ())} == before.keys() == after.keys()
+    for rank, value in before.items():
+        assert after[rank] == pytest.approx(value, abs=bound if metric in MATCHED else 5e-6), rank
+
+
+CAVEAT = "process groups are inferred (R1): all 8 ranks run one sequence of 8 collectives in step"
+
+
+@pytest.fixture(scope="module")
+def stated(kineto: Path, measure: Measure) -> Run:
+    """DLRM on eight ranks, whose execution traces state the process group."""
+    return measure(kineto / "dlrm_8xv100")
+
+
+@pytest.fixture(scope="module")
+def inferred(kineto: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same without the execution traces."""
+    folder = tmp_path_factory.mktemp("inferred") / "dlrm"
+    folder.mkdir()
+    for file in (kineto / "dlrm_8xv100").glob("*.json.gz"):
+        shutil.copyfile(file, folder / file.name)
+    return cclbench.run(folder, store=folder.parent / "store")
+
+
+def test_groups_and_figures_are_those_with_execution_traces(stated: Run, inferred: Run) -> None:
+    matching = inferred.manifest["matching"]
+    assert (matching["matched"], matching["rows"], matching["complete"]) == (64, 64, 8)
+    assert matching["unmatched"] == {}
+    columns = ["rank", "kind", "group", "group_size", "start_ns", "arrival_ns", "wait_ns", "transfer_ns"]
+    by = ["rank", "start_ns"]
+    own, true = (run.collectives().to_pandas().sort_values(by)[columns] for run in (inferred, stated))
+    assert own.to_dict("records") == true.to_dict("records")
+    assert inferred.manifest["clocks"] == stated.manifest["clocks"]
+    (group,) = inferred.groups().to_pylist()
+    known = {"group": "0-7", "ranks": [*range(8)], "size": 8, "descriptions": [], "source": "inferred"}
+    assert group == known
+    assert [one["source"] for one in stated.groups().to_pylist()] == ["stated"]
+    assert stated.manifest["inference"] is None
+    found = numbers(inferred)
+    assert found == numbers(stated)
+    assert found["comm.wait", None, None, None, None, None, None] is not None
+
+
+def numbers(run: Run) -> dict[tuple[Any, ...], float | None]:
+    keys = ("metric", "rank", "step", "group", "collective", "category", "stat")
+    topics = ("time.", "comm.wait", "comm.transfer", "comm.skew", "balance.")
+    return {
+        tuple(row[key] for key in keys): row["value"] for row in run.rows if row["metric"].startswith(topics)
+    }
+
+
+def test_every_number_that_rests_on_the_group_says_so(stated: Run, inferred: Run) -> None:
+    assert not any("inferred" in (row["reason"] or "") for row in stated.rows)
+    said = {row["metric"] for row in inferred.rows if (row["reason"] or "").endswith(CAVEAT)}
+    silent = {row["metric"] for row in inferred.rows if row["value"] is not None} - said
+    assert {"comm.wait", "comm.busbw", "time.exposed_wait", "balance.straggler_rank"} <= said
+    assert {"time.step", "time.idle", "compute.time", "comm.time", "overlap.ratio", "data.stall"} <= silent
+    for row in inferred.rows:
+        of_group = row["group"] is not None or row["metric"] in ("comm.wait", "comm.transfer", "comm.skew")
+        if of_group and row["value"] is not None:
+            assert row["reason"].endswith(CAVEAT), row
+
+
+def test_whatif_says_so_too(inferred: Run) -> None:
+    found = cclbench.whatif(inferred, "scale_up.bandwidth=x2")
+    for row in found.rows:
+        modelled = row["provenance"] == "modelled"
+        assert (row["reason"] or "").endswith(CAVEAT) == modelled, row
+
+
+def test_a_run_without_inference_is_another_one(inferred: Run) -> None:
+    folder, store = Path(inferred.manifest["source"]), inferred.path.parent
+    run = cclbench.run(folder, store=store, inference=False, metrics=["comm.wait"])
+    assert run.id != inferred.id
+    assert run.manifest["inference"] is None
+    assert run.manifest["ingest"]["inference"] is False
+    assert run.manifest["matching"]["unmatched"] == {"its process group is unknown": 64}
+    assert run.rows[0]["status"] == "not_applicable"
+    with pytest.raises(UsageError, match="has inferred process groups"):
+        cclbench.metrics(inferred.id, store=store, inference=False)
+
+
+def test_two_processes_of_torchrun_are_a_world_of_two(test_data: Path, measure: Measure) -> None:
+    run = measure(test_data / "nsys" / "nsysai_mfu_2gpu_before_c8f71e.sqlite", "trace")
+    assert [entry["facts"]["world_size"] for entry in run.manifest["ranks"]] == [2, 2]
+    reason = "a world of 2 ranks has no other group"
+    assert run.manifest["inference"] == {"rule": "R0", "group": "0-1", "reason": reason}
+    matching = run.manifest["matching"]
+    assert (matching["matched"], matching["instances"], matching["complete"]) == (66, 33, 33)
+    assert matching["unmatched"] == {}
+    assert matching["wait_beyond_duration_ns"] == 0
+
+
+@pytest.mark.parametrize(
+    ("capture", "reason"),
+    [("sampled_2of128", "2 of 128 ranks have a trace"), ("ddp_a100", "1 of 8 ranks has a trace")],
+)
+def test_refused_with_the_condition(kineto: Path, measure: Measure, capture: str, reason: str) -> None:
+    run = measure(kineto / capture)
+    assert run.manifest["inference"] == {"rule": None, "group": None, "reason": reason}
+    assert run.groups().num_rows == 0
+    assert run.manifest["matching"]["matched"] == 0

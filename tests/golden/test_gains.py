@@ -14,11 +14,9 @@ from cclbench.selfcheck.reading import CheckedReading
 from cclbench.selftest.exam import ExamItem, simulate_item
 from cclbench.selftest.traces import write_traces
 
-SOURCES = [
-    *("kineto/ddp_a100", "kineto/dlrm_8xv100", "kineto/h100_qwen", "kineto/sampled_2of128"),
-    *("graph_replay/vllm_decode_mi300x", "kineto_more/norm_layers_mi300x.json.gz"),
-    "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite",
-]
+SOURCES = ["kineto/ddp_a100", "kineto/dlrm_8xv100", "kineto/h100_qwen", "kineto/sampled_2of128"]
+SOURCES += ["graph_replay/vllm_decode_mi300x", "kineto_more/norm_layers_mi300x.json.gz"]
+SOURCES += ["nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite"]
 """scripts/selfcheck_all.py takes any number."""
 JOBS = ["slow_loader_of_one_rank", "no_overlap", "first_calls", "odd_sizes"]
 

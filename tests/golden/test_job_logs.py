@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of real jobs: figures against arithmetic on the same lines with Python's own JSON and text reading."""
+"""Logs of jobs, alone, beside traces and of calls, and evidence of serving."""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
+import shutil
 import tarfile
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+import pandas as pd
 import pyarrow as pa
 import pytest
+from helpers.nccl_job import Process
 from rich.console import Console, Group
 
+import cclbench
 from cclbench.contribute.redaction import collect_identities, redact_file
 from cclbench.formats import READERS
 from cclbench.present.terminal.run import first_screen
@@ -104,14 +110,9 @@ def test_eighteen_logs_of_mlperf(test_data: Path, measure: Measure) -> None:
         assert figures(run, "log.tokens")[None, None, None] == pytest.approx(rate, rel=1e-6)
 
 
-ACCELERATORS = {
-    "MI355X_EPYC_9575F_pytorch": (1, 8),
-    "theia_ngpu72_ngc25.09_nemo": (18, 4),
-    "theia_ngpu8_ngc25.09_nemo": (2, 4),
-    "hpg.dgxb200x8.n1": (1, 8),
-    "hpg.dgxb200x8.n4": (4, 8),
-    "hpg.dgxb200x8.n16": (16, 8),
-}
+ACCELERATORS = {"MI355X_EPYC_9575F_pytorch": (1, 8), "theia_ngpu72_ngc25.09_nemo": (18, 4)}
+ACCELERATORS |= {"theia_ngpu8_ngc25.09_nemo": (2, 4), "hpg.dgxb200x8.n1": (1, 8), "hpg.dgxb200x8.n4": (4, 8)}
+ACCELERATORS |= {"hpg.dgxb200x8.n16": (16, 8)}
 """Nodes, and accelerators of each, as the submissions' published descriptions state them."""
 
 
@@ -240,3 +241,154 @@ def recognise_and_read(path: Path) -> pa.Table:
     reader = READERS.get("wandb" if path.name.endswith(".wandb") else "tensorboard")
     assert reader.reads == "evidence"
     return reader.read(path).log_steps
+
+
+DATATYPES = {"float": (7, 4), "int": (2, 4), "long int": (4, 8)}
+"""Of NCCL's enumeration the number, and bytes of an element."""
+
+
+def log_of(rank: int, calls: pd.DataFrame, steps: int = 3, *, larger: int = 0) -> str:
+    """Calls of so many steps: all-to-all is a group of sends and receives, as old libraries have it."""
+    one = Process(rank)
+    one.init("world", rank, 8)
+    one.call("Broadcast", "world", 8, 4, dtype=7)
+    for step in range(steps):
+        for row in calls.sort_values("start_ns").itertuples():
+            datatype, size = DATATYPES[str(row.dtype)]
+            count = int(str(row.in_bytes)) // size + (larger if step == 1 else 0)
+            if row.kind == "all_reduce":
+                one.call("AllReduce", "world", 8, count, dtype=datatype)
+            for peer in range(8) if row.kind == "all_to_all" else ():
+                one.call("Send", "world", 8, count // 8, dtype=datatype, root=peer)
+                one.call("Recv", "world", 8, count // 8, dtype=datatype, root=peer)
+    return one.text
+
+
+@pytest.fixture
+def traced(test_data: Path, measure: Measure, tmp_path: Path) -> tuple[Path, pd.DataFrame]:
+    """The traces without their execution traces, and what these say of the collectives."""
+    source, folder = test_data / "kineto" / "dlrm_8xv100", tmp_path / "dlrm"
+    folder.mkdir()
+    for file in source.glob("*.gz"):
+        shutil.copyfile(file, folder / file.name)
+    return folder, measure(source).collectives().to_pandas()
+
+
+def test_a_log_tells_groups_that_no_trace_names(traced: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    folder, known = traced
+    for rank, calls in known.groupby("rank"):
+        (folder / f"nccl-{rank}.log").write_text(log_of(int(str(rank)), calls))
+    run = cclbench.ingest(folder, store=tmp_path / "store", inference=False)
+    found = run.collectives().to_pandas()
+    assert set(found["group"]) == {"0-7"}
+    for column in ("kind", "group_size", "in_bytes", "instance", "wait_ns", "transfer_ns"):
+        assert list(found[column]) == list(known[column]), column
+    assert set(found["payload_source"]) == {"annotation"}
+    assert {note for entry in run.record.ranks for note in entry.notes} == {
+        "nccl_log completes 8 of 8 collectives of which the trace does not tell group or payload"
+    }
+    assert [row["group"] for row in run.groups().to_pylist()] == ["0-7"]
+
+
+def test_a_log_of_other_sizes_is_not_used(traced: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    """Where one step of several fits, it alone counts; where none does, the log is left and that is said."""
+    folder, known = traced
+    for rank, calls in known.groupby("rank"):
+        wrong = calls.assign(in_bytes=calls["in_bytes"] + (4 if rank == 5 else 0))
+        (folder / f"nccl-{rank}.log").write_text(log_of(int(str(rank)), wrong, larger=10))
+    run = cclbench.ingest(folder, store=tmp_path / "store", inference=False)
+    found = run.collectives().to_pandas()
+    assert set(found["rank"][found["group"].isna()]) == {5}
+    assert run.record.ranks[5].notes == [
+        "the calls that nccl_log lists are not used: its 8 kernels are nowhere among them, in that order and"
+        " of these groups and sizes"
+    ]
+
+
+def test_flight_recorder_dumps_tell_the_same(traced: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    """There an all-to-all is one call."""
+    folder, known = traced
+    call = {"process_group": ["0", "default_pg"], "state": "completed"}
+    groups = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(8)))}}
+    for rank, calls in known.groupby("rank"):
+        twice = enumerate([*calls.sort_values("start_ns").itertuples()] * 2)
+        own = [{"profiling_name": f"nccl:{row.kind}", "collective_seq_id": n} for n, row in twice]
+        dump = {"version": "2.10", "rank": rank, "pg_config": groups, "entries": [call | one for one in own]}
+        (folder / f"nccl_trace_rank_{rank}.json").write_text(json.dumps(dump))
+    run = cclbench.ingest(folder, store=tmp_path / "store", inference=False)
+    found = run.collectives().to_pandas()
+    assert set(found["group"]) == {"0-7"}
+    assert list(found["instance"]) == list(known["instance"])
+    assert {note for entry in run.record.ranks for note in entry.notes} == {
+        "flight_recorder completes 8 of 8 collectives of which the trace does not tell group or payload"
+    }
+
+
+KINDS = {"AllGather": ("all_gather", 8), "ReduceScatter": ("reduce_scatter", 8)}
+KINDS |= {"AllReduce": ("all_reduce", 1)}
+KINDS |= {name: (name.lower(), 1) for name in ("Broadcast", "Send", "Recv")}
+
+
+@pytest.fixture(scope="module")
+def job(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the logs, the table among them."""
+    folder = tmp_path_factory.mktemp("job")
+    with tarfile.open(test_data / "nccl_job_logs" / "b0_fsdp8.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    (table,) = folder.glob("**/collective_summary.csv")
+    return table.parent
+
+
+@pytest.fixture(scope="module")
+def run(job: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """All metrics of it."""
+    return cclbench.run(job, store=tmp_path_factory.mktemp("store"))
+
+
+def totals(run: Run, metric: str) -> dict[str | None, float]:
+    """The sums over all ranks by kind; under None of them all."""
+    return {
+        row["collective"]: row["value"]
+        for row in run.rows
+        if row["metric"] == metric
+        and row["stat"] == "total"
+        and row["rank"] is row["group"] is row["category"] is None
+    }
+
+
+def test_every_call_is_counted_with_its_bytes(run: Run, job: Path) -> None:
+    calls, volume = Counter[str](), Counter[str]()
+    with (job / "collective_summary.csv").open() as file:
+        for row in csv.DictReader(file):
+            kind, parts = KINDS[row["opname"]]
+            calls[kind] += 1
+            volume[kind] += parts * int(row["bytes"])
+    assert calls.total() == 263_378
+    assert totals(run, "comm.count") == {None: 263_378, **calls}
+    assert totals(run, "comm.volume") == {None: volume.total(), **volume}
+    assert calls["all_gather"] == 168_040
+    assert volume["all_gather"] == 21_265_321_576_704
+
+
+def test_ranks_group_and_transfers(run: Run) -> None:
+    """Rank 0 gathers objects from all others and scatters others to them, besides what all call."""
+    of_ranks = {
+        row["rank"]: row["value"]
+        for row in run.rows
+        if row["metric"] == "comm.count" and row["rank"] is not None and row["collective"] is None
+    }
+    assert of_ranks == {0: 32_959, **dict.fromkeys(range(1, 8), 32_917)}
+    assert [row["ranks"] for row in run.groups().to_pylist()] == [list(range(8))]
+    edges = {
+        (row["collective"], row["category"]): row["value"]
+        for row in run.rows
+        if row["metric"] == "comm.edges" and row["category"] and row["stat"] is None
+    }
+    pairs = {pair for _, pair in edges if " " not in pair}
+    assert pairs == {pair for rank in range(1, 8) for pair in (f"0->{rank}", f"{rank}->0")}
+    assert edges["send", "5->0 68796B"] == edges["recv", "5->0 68796B"] == 1
+    assert run.figures.value("comm.edges") == 49
+    assert run.figures.value("comm.edges", stat="unmatched") == 0
+    assert run.figures.value("comm.missing_calls") == 0
+    assert all(row["value"] is None for row in run.rows if row["unit"] == "s")
+    assert {row["window"] for row in run.rows if row["metric"] == "comm.count"} == {"trace"}

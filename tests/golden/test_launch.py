@@ -1,22 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches of real traces against loops over their JSON rows, written apart from the package; and HTA.
-
-HTA is Holistic Trace Analysis 0.5.0, its figures those of `get_queue_length_summary` and
-`get_cuda_kernel_launch_stats` with include_last_profiler_step=True, without which it drops a trace's last
-step.  It differs in what it takes for a queue and a launch:
-
-- its queue ends with a kernel's begin, ours with its end, since a running kernel keeps the device from
-  starving as well; its mean is over changes of the length, not over time;
-- its launches are kernels, copies and memsets together; its launch delay is from the call's end on, below 0
-  taken for 0;
-- of traces with times in ns it rounds begins up and ends down to whole µs.  Of nccl_meta_a100 it thus calls
-  2,024 of 3,774 launches short, of which 2,077 are, and has a mean delay of 28.3 µs in place of 27.3.
-
-Where both count alike, as here, and times are whole µs, the figures are the same.
-"""
+"""Launches, windows and parts of steps of real traces, by an independent calculation."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -25,18 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+import cclbench
+from cclbench.analyzers.step_parts import PARTS
 from cclbench.classify import base_name
 from cclbench.kernel_sequences import frequent_sequences
+from cclbench.record.run import Run
 
 from .conftest import Measure, Rows
 
 NS = 1e-9
 CAPTURES = {"ddp_a100": "control.json.gz", "nccl_meta_a100": "nccl_data.json.gz"}
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-HTA_QUEUE = {
-    "ddp_a100": {7: (17_928, 288), 20: (564, 10), 21: (120, 2), 22: (288, 22)},
-    "nccl_meta_a100": {7: (7_506, 10), 40: (42, 1)},
-}
+HTA_QUEUE = {"ddp_a100": {7: (17_928, 288), 20: (564, 10), 21: (120, 2), 22: (288, 22)}}
+HTA_QUEUE |= {"nccl_meta_a100": {7: (7_506, 10), 40: (42, 1)}}
 """By stream, how often HTA sees the length change, and the largest."""
 
 
@@ -169,9 +157,7 @@ def test_the_queue_of_each_stream(launched: list[Launched], figures: dict[Any, A
         assert own == pytest.approx(expected), stream
 
 
-def test_these_loops_give_the_queue_of_hta_where_they_count_as_it_does(
-    capture: str, launched: list[Launched]
-) -> None:
+def test_these_loops_give_htas_queue_where_they_count_alike(capture: str, launched: list[Launched]) -> None:
     by_stream: dict[int, list[Launched]] = defaultdict(list)
     for one in launched:
         by_stream[one.stream].append(one)
@@ -183,7 +169,7 @@ def test_these_loops_give_the_queue_of_hta_where_they_count_as_it_does(
 
 
 @pytest.mark.parametrize("capture", ["ddp_a100"])
-def test_these_loops_give_the_launches_of_hta_where_times_are_whole_microseconds(
+def test_these_loops_give_htas_launches_where_times_are_whole_microseconds(
     launched: list[Launched],
 ) -> None:
     assert len(launched) == 9_450
@@ -226,3 +212,53 @@ def test_kernel_sequences(
     assert times == sorted(times, reverse=True)
     every = sum(one.end - one.begin for one in launched if one.kind == "kernel")
     assert found.rows[0].share == pytest.approx(times[0] / (every * NS))
+
+
+KINETO = ("dlrm_8xv100", "ddp_a100", "resnet_mi300x", "h100_qwen", "sglang_decode_mi300x", "sampled_2of128")
+SOURCES = [(f"kineto/{capture}", window) for capture in KINETO for window in ("steps", "trace")]
+SOURCES += [("nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite", "steps")]
+SOURCES += [("xprof/tpu_v6e_4plane_host_offload_psum.xplane.pb", "steps")]
+EXPOSED = ("exposed_transfer", "exposed_wait", "exposed_unmatched")
+
+
+def check(run: Run) -> None:
+    own = [row for row in run.rows if row["metric"] == "time.step_parts"]
+    step = next(row["value"] for row in run.rows if row["metric"] == "time.step" and row["rank"] is None)
+    whole, by_part = own[0], defaultdict(list)
+    assert whole["value"] == pytest.approx(step, rel=1e-15)
+    for row in own:
+        if row["step"] is None and row["stat"] in PARTS:
+            key = [name for name in ("collective", "group", "category") if row[name] is not None]
+            by_part[row["stat"], *key].append(row["value"])
+    total = math.fsum(by_part[part,][0] for part in PARTS if (part,) in by_part)
+    assert total == pytest.approx(step, rel=1e-15)
+    for part, by in (("compute", "category"), *((part, "collective") for part in EXPOSED)):
+        total = by_part.get((part,), [0.0])[0]
+        assert math.fsum(by_part.get((part, by), [])) == pytest.approx(total, rel=1e-14, abs=1e-18)
+    steps: dict[int, list[float]] = defaultdict(list)
+    for row in own:
+        if row["step"] is not None:
+            steps[row["step"]].append(row["value"])
+    longest: dict[int, float] = defaultdict(float)
+    for row in run.rows:
+        counted = row["step"] is not None and row["stat"] != "open"
+        if row["metric"] == "time.step" and counted and row["rank"] is not None:
+            longest[row["step"]] = max(longest[row["step"]], row["value"])
+    assert {step: math.fsum(values) for step, values in steps.items()} == pytest.approx(longest, rel=1e-14)
+
+
+@pytest.mark.parametrize(("source", "window"), SOURCES)
+def test_parts_of_traces_sum_to_the_step(test_data: Path, measure: Measure, source: str, window: str) -> None:
+    check(measure(test_data / source, window))
+
+
+def test_parts_of_a_shipped_run_sum_and_are_the_same_from_several_processes(
+    repository: Path, measure: Measure, tmp_path: Path
+) -> None:
+    card = repository / "workload_cards" / "tiny-llama-fsdp2-tp2-gloo-cpu.yaml"
+    alone = measure(card)
+    check(alone)
+    several = cclbench.run(card, store=tmp_path, jobs=2, metrics=["time.step_parts"])
+    assert several.rows == [row for row in alone.rows if row["metric"] == "time.step_parts"]
+    for window in ("trace", "annotations"):
+        check(measure(card, window))

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two real pipeline jobs' operators against their published what-if answers.
-
-ST: DP 2 x PP 4, 32 steps, the last stage has more work; AR: DP 4 x PP 4, 44 steps, one slow rank.  The
-published replays have no launch delays and take means and medians over all stages and steps, too.
-"""
+"""Stragglers, gains and modelled transfers of real runs, and runs of several files."""
 
 from __future__ import annotations
 
@@ -13,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cclbench
+from cclbench.comparison.interval import compare_captures
 from cclbench.record.run import Run
+
+from .conftest import Measure
 
 MAPPING = """\
 version: 1
@@ -106,3 +106,77 @@ def test_operators_slow_it_down_as_published(job: Job) -> None:
     found = job.slowdown("operator ")
     assert {"forward-compute", "backward-compute"} <= found.keys()
     assert found == pytest.approx({name: told[name] for name in found}, rel=0.03)
+
+
+METRIC = "comm.transfer"
+
+
+@pytest.fixture(scope="module")
+def alone(test_data: Path, evidence_store: Path) -> cclbench.Run:
+    """Rank 0 of two on a node of eight A100, two closed steps and an open one."""
+    source = test_data / "kineto" / "nccl_meta_a100"
+    return cclbench.run(source, store=evidence_store, metrics=(METRIC,))
+
+
+def test_a_lone_ranks_transfers_lie_between_nothing_and_what_its_calls_took(alone: cclbench.Run) -> None:
+    """Broadcasts of the two closed steps took 30,975 + 7,775 and 30,848 + 7,648 ns."""
+    own = {(row["collective"], row["stat"]): row for row in alone.rows if row["rank"] is None}
+    assert {row["provenance"] for row in own.values()} == {"modelled"}
+    for kind in (None, "all_reduce", "broadcast"):
+        low, value, high = (own[kind, stat]["value"] for stat in ("low", None, "high"))
+        assert 0 < low <= value <= high
+    assert own["broadcast", "high"]["value"] <= (38_750 + 38_496) / 2 / 1e9 * (1 + 1e-12)
+    # 102 MB per step among two at 240 GB/s take 0.43 ms at least.
+    assert 0.00042 < own["all_reduce", None]["value"] < 0.001
+    assert (
+        "links as of aws-p4d, azure-nd-a100-v4, oci-gpu4-8, since no card names the system"
+        in own[None, None]["reason"]
+    )
+
+
+def test_without_models_there_is_the_reason_only(alone: cclbench.Run) -> None:
+    again = cclbench.metrics(alone, metrics=(METRIC,), model=False)
+    reason = "no collective is matched across its ranks: 14 not matched with another rank's"
+    told = [(row["value"], row["status"], row["reason"]) for row in again.rows]
+    assert told == [(None, "not_applicable", reason)] * 2
+
+
+Floats = np.ndarray
+POINTS = {"tiny-jax-dp2-tp4-cpu": 11, "tiny-llama-ddp4-gloo-cpu": 12, "tiny-llama-fsdp2-tp2-gloo-cpu": 12}
+POINTS |= {"tiny-llama-fsdp4-gloo-cpu": 12}
+"""Closed steps of each: on XLA's devices the last of twelve is open."""
+
+
+def step_times(run: Run) -> Floats:
+    """The run's closed steps, in order."""
+    steps = {
+        row["step"]: row["value"]
+        for row in run.rows
+        if row["metric"] == "time.step" and row["rank"] is None and row["step"] is not None
+        if row["stat"] is None
+    }
+    return np.array([steps[step] for step in sorted(steps)])
+
+
+def assert_alike(one: Floats, other: Floats) -> None:
+    found = compare_captures([one], [other])
+    assert found.low < 1 < found.high
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_shipped_runs_are_like_themselves(repository: Path, measure: Measure, name: str) -> None:
+    times = step_times(measure(repository / "workload_cards" / f"{name}.yaml"))
+    assert len(times) == POINTS[name]
+    half = len(times) // 2
+    for one, other in ((times, times), (times[:half], times[half:]), (times[::2], times[1::2])):
+        assert_alike(one, other)
+
+
+def test_the_halves_of_99_steps_on_tpus_are_alike(test_data: Path, measure: Measure) -> None:
+    """Steps of 784.4 and 784.2 ms take turns, with one slip."""
+    times = step_times(measure(test_data / "xprof" / "tpu_v6e_4plane_host_offload_psum.xplane.pb"))
+    assert len(times) == 99
+    assert_alike(times[:49], times[49:])
+    assert_alike(times, times)
+    assert np.corrcoef(times[1:], times[:-1])[0, 1] < -0.8
+    assert_alike(times[::2], times[1::2])  # of captures a quarter of a per mille is chance

@@ -63,9 +63,7 @@ def figures_of(row: dict[str, str]) -> dict[str, str]:
     return {column: row[column] for column in COLUMNS} | {"overlap_ratio": ratio}
 
 
-def test_every_file_equals_the_independent_calculation(
-    test_data: Path, kineto: Path, measure: Measure
-) -> None:
+def test_each_file_equals_an_independent_calculation(test_data: Path, kineto: Path, measure: Measure) -> None:
     rows = expected(test_data)
     assert len(rows) == 19
     paths = {path.name: path for path in kineto.glob("*/*.json.gz")}

@@ -137,9 +137,7 @@ def test_the_deviation_is_interpolated_between_sizes() -> None:
         ((4.0, *(0.5,) * 6), 3, 2 / 5),  # one of seven: five, as of six
     ],
 )
-def test_contradicting_deviations_count_less(
-    deviations: tuple[float, ...], octaves: int, kept: float
-) -> None:
+def test_contradicting_deviations_say_less(deviations: tuple[float, ...], octaves: int, kept: float) -> None:
     """Log 4 at the least size measured, so many doublings below it; the next one is two doublings above."""
     found = predicted(Calibration("node", (factors(*deviations),)), SIZES[6] // 2**octaves, 4)
     assert found.time_s[0] / found.formula_s[0] == pytest.approx(4**kept)
@@ -155,9 +153,7 @@ def test_contradicting_deviations_count_less(
         (0.92, 2, 1, 11 / 12),  # above twice 5 % / √2: as it is
     ],
 )
-def test_a_deviation_within_the_scatter_says_nothing(
-    times: float, count: int, octaves: int, kept: float
-) -> None:
+def test_a_deviation_within_scatter_is_none(times: float, count: int, octaves: int, kept: float) -> None:
     found = predicted(Calibration("node", (factors(*(times,) * count),)), SIZES[6] // 2**octaves, 4)
     assert found.time_s[0] / found.formula_s[0] == pytest.approx(times**kept)
 

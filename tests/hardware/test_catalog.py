@@ -450,16 +450,11 @@ def test_a_fabric_that_cannot_replace_another_is_refused(lab: Path, text: tuple[
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "is empty"),
-        (b"- a\n", "is a list"),
-        (b"id: \xff", "not UTF-8"),
-        (b"id: x\n", "kind: is missing"),
-        (b"{" * 50, "nested"),
-        (b"a: [\n", "not valid YAML"),
-        (b"x" * 1_000_001, "over 1 MB"),
-        (b"kind: fabric\nkind: system\n", "is there twice"),
+        (b"", "is empty"), (b"- a\n", "is a list"), (b"id: \xff", "not UTF-8"),
+        (b"id: x\n", "kind: is missing"), (b"{" * 50, "nested"), (b"a: [\n", "not valid YAML"),
+        (b"x" * 1_000_001, "over 1 MB"), (b"kind: fabric\nkind: system\n", "is there twice"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_hardware_file_is_refused(lab: Path, content: bytes, said: str) -> None:
     (lab / "chip.yaml").write_bytes(content)
     with pytest.raises(InputError, match=said):
@@ -523,15 +518,10 @@ def test_figures_are_numbers_with_the_key_of_their_source() -> None:
     }
     assert isinstance(given["hbm_bytes"], int)
     assert cited == {
-        "hbm_bytes": "a-1",
-        "peak_flops_per_s.bf16": "b",
-        "transports.x.latency_s": "unverified",
-        "scale_up.dims": "a",
-        "scale_up.bytes_per_s": "a",
-        "scale_up.wraps": "a",
-        "per_node": "a",
+        "hbm_bytes": "a-1", "peak_flops_per_s.bf16": "b", "transports.x.latency_s": "unverified",
+        "scale_up.dims": "a", "scale_up.bytes_per_s": "a", "scale_up.wraps": "a", "per_node": "a",
         "usable_fraction": "a",
-    }
+    }  # fmt: skip
     # texts of all fields but those of words; below a field any word is one
     entry = {"id": "x", "notes": "n", "kind": "k", "a": "1", "b": {"id": "2", "c": None}, "d": ["e"]}
     assert list(written_leaves(entry)) == [(("a",), "1"), (("b", "id"), "2")]
@@ -582,19 +572,14 @@ TURING, AMPERE = 64, 128
     ("name", "lanes", "boost_mhz", "bus_bits", "gbit_per_s"),
     # boost clocks, of Founders Editions for the RTX 20, and memory: bits of the bus, Gb/s of a pin
     [
-        ("nvidia-rtx-2070", TURING, 1710, 256, 14),
-        ("nvidia-rtx-2080", TURING, 1800, 256, 14),
-        ("nvidia-rtx-2080-ti", TURING, 1635, 352, 14),
-        ("nvidia-rtx-3070", AMPERE, 1725, 256, 14),
-        ("nvidia-rtx-3080", AMPERE, 1710, 320, 19),
-        ("nvidia-rtx-3090", AMPERE, 1695, 384, 19.5),
-        ("nvidia-rtx-4090", AMPERE, 2520, 384, 21),
-        ("nvidia-l4", AMPERE, 2040, 192, 12.5),
-        ("nvidia-a10g", AMPERE, 1710, 384, 12.5),
-        ("nvidia-l40s", AMPERE, 2520, 384, 18),
+        ("nvidia-rtx-2070", TURING, 1710, 256, 14), ("nvidia-rtx-2080", TURING, 1800, 256, 14),
+        ("nvidia-rtx-2080-ti", TURING, 1635, 352, 14), ("nvidia-rtx-3070", AMPERE, 1725, 256, 14),
+        ("nvidia-rtx-3080", AMPERE, 1710, 320, 19), ("nvidia-rtx-3090", AMPERE, 1695, 384, 19.5),
+        ("nvidia-rtx-4090", AMPERE, 2520, 384, 21), ("nvidia-l4", AMPERE, 2040, 192, 12.5),
+        ("nvidia-a10g", AMPERE, 1710, 384, 12.5), ("nvidia-l40s", AMPERE, 2520, 384, 18),
         ("nvidia-rtx-pro-6000", AMPERE, 2617, 512, 28),
     ],
-)
+)  # fmt: skip
 def test_peaks_and_bandwidth_follow_from_the_parts(
     name: str, lanes: int, boost_mhz: float, bus_bits: int, gbit_per_s: float
 ) -> None:

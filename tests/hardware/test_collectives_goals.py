@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the model may be from published sweeps, from the catalog alone and calibrated."""
+"""Goals of collectives' models, constants of NCCL, and sweeps of sizes."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cclbench.formats.nccl_tests import NcclTests
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware.calibration import left_out_by_nodes, sweep_deviations
 from cclbench.hardware.catalog import system
+from cclbench.hardware.collectives import nccl
+from cclbench.hardware.collectives.nccl import nccl_constants
 from cclbench.hardware.deviation import BANDS, Deviation, summarise_deviations
-from cclbench.hardware.sweep import Sweep, sweeps_of
+from cclbench.hardware.sweep import Sweep, group_words, merge_sweeps, sweeps_of
 from cclbench.hardware.validation import SweepValidation
 
 SYSTEMS = {
@@ -154,3 +158,175 @@ def test_calibrated_alps_without_one_node_count(test_data: Path) -> None:
     assert (between.count, several.count) == (90, 150)
     assert between.median <= 0.10
     assert several.within >= 0.75
+
+
+TREE_AND_RING = {
+    # {baseLat, hwLat[NVLINK], hwLat[PCI], hwLat[NET]}: {tree, ring}
+    "v2.29.2-1 and v2.27.3-1": (
+        ((6.8, 14.0, 8.4), (6.6, 14.0, 8.4)),
+        ((0.6, 1.25, 4.0), (0.6, 1.9, 3.4)),
+        ((1.0, 1.9, 4.0), (1.0, 2.5, 5.7)),
+        ((5.0, 8.5, 14.0), (2.7, 4.0, 14.0)),
+    ),
+    "v2.18.3-1 and v2.18.6-1": (
+        ((6.8, 14.0, 0.0), (6.6, 14.0, 8.4)),
+        ((0.6, 1.25, 4.0), (0.6, 1.9, 3.4)),
+        ((1.0, 1.9, 6.0), (1.0, 2.5, 5.7)),
+        ((5.0, 8.5, 14.0), (2.7, 4.0, 14.0)),
+    ),
+    "v2.8.4-1, v2.10.3-1 and v2.16.5-1": (
+        ((4.4, 4.4, 0.0), (3.6, 10.0, 8.4)),
+        ((0.52, 1.25, 28.0), (0.47, 1.9, 3.4)),
+        ((1.0, 1.9, 28.0), (1.0, 2.5, 5.7)),
+        ((5.0, 8.5, 28.0), (2.7, 4.0, 9.6)),
+    ),
+    "v2.19.3-1 to v2.22.3-1": (
+        ((6.8, 14.0, 0.0), (6.6, 14.0, 8.4)),
+        ((0.6, 1.25, 28.0), (0.6, 1.9, 3.4)),
+        ((1.0, 1.9, 28.0), (1.0, 2.5, 5.7)),
+        ((5.0, 8.5, 28.0), (2.7, 4.0, 14.0)),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "tag"),
+    [
+        ("2.29.2", "v2.29.2-1 and v2.27.3-1"), ("2.27.3", "v2.29.2-1 and v2.27.3-1"),
+        ("2.23.4", "v2.29.2-1 and v2.27.3-1"), ("2.22.3", "v2.19.3-1 to v2.22.3-1"),
+        ("2.21.5", "v2.19.3-1 to v2.22.3-1"), ("2.20.3", "v2.19.3-1 to v2.22.3-1"),
+        ("2.19.3", "v2.19.3-1 to v2.22.3-1"), ("2.18.6", "v2.18.3-1 and v2.18.6-1"),
+        ("2.16.5", "v2.8.4-1, v2.10.3-1 and v2.16.5-1"), ("2.10.3", "v2.8.4-1, v2.10.3-1 and v2.16.5-1"),
+    ],
+)  # fmt: skip
+def test_latencies_of_trees_and_rings(version: str, tag: str) -> None:
+    table = nccl_constants(version)
+    found = [(own["tree"], own["ring"]) for own in (table.base, table.nvlink, table.pci, table.net)]
+    assert found == [*TREE_AND_RING[tag]]
+
+
+VOLTA, AMPERE, HOPPER = (39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0)
+
+
+@pytest.mark.parametrize(
+    ("version", "rows"),
+    [
+        # v2.29.2-1 and v2.27.3-1, llMaxBws: of Blackwell {2*141.0, 2*45.0, 2*35.0}
+        ("2.29.2", {"hopper": HOPPER, "blackwell": (282.0, 90.0, 70.0)}),
+        ("2.27.3", {"hopper": HOPPER, "blackwell": (282.0, 90.0, 70.0)}),
+        # v2.21.5-1 and v2.22.3-1: no row of Blackwell
+        ("2.22.3", {"hopper": HOPPER, "blackwell": HOPPER}),
+        ("2.21.5", {"hopper": HOPPER, "blackwell": HOPPER}),
+        # v2.20.3-1: Hopper as Ampere; of later ones it has no row, and takes Hopper's
+        ("2.20.3", {"hopper": AMPERE, "blackwell": AMPERE}),
+        # v2.10.3-1: {Volta, Ampere}
+        ("2.10.3", {"hopper": AMPERE, "blackwell": AMPERE}),
+    ],
+)
+def test_what_ll_moves_at_most(version: str, rows: dict[str, tuple[float, float, float]]) -> None:
+    assert nccl_constants(version).ll_most == {"volta": VOLTA, "ampere": AMPERE, **rows}
+
+
+@pytest.mark.parametrize(
+    ("version", "nvls_us", "nvls_tree_net_us", "ring_ll", "plateau"),
+    [
+        ("2.29.2", 25.0, 20.9, 0.5, 1.4),
+        ("2.27.3", 25.0, 14.0, 0.5, 1.4),
+        ("2.23.4", 25.0, 14.0, 0.5, 1.4),
+        ("2.21.5", 25.0, 14.0, 0.5, 1.4),
+        ("2.20.3", 23.0, 14.0, 1 / 4, 1.4),
+        ("2.18.3", 23.0, 19.0, 1 / 4, 1.4),  # baseLat of NVLS, hwLat[NVLINK] is 0
+        ("2.10.3", None, 14.0, 1 / 4, 1.9),
+    ],
+)
+def test_switches_and_shares(
+    version: str, nvls_us: float | None, nvls_tree_net_us: float, ring_ll: float, plateau: float
+) -> None:
+    """hwLat[NVLINK] of NVLS, hwLat[NET] of NVLSTree; LL of a ring; `lat *=` of its plateau, Ampere on."""
+    table = nccl_constants(version)
+    assert (table.nvls_us, table.nvls_tree_net_us) == (nvls_us, nvls_tree_net_us)
+    assert (table.ring_ll, table.plateau) == (ring_ll, plateau)
+
+
+def test_shares_of_protocols() -> None:
+    """`busBw *` in v2.29.2-1's ncclTopoTuneModel; nvlsEfficiency of Hopper and Blackwell."""
+    assert nccl.RING_LL128 == 0.92
+    assert nccl.TREE_RATE == 0.92
+    assert nccl.TREE_LL == 1 / 3.8
+    assert nccl.TREE_LL128_ONE_NODE == 7 / 9
+    assert nccl.TREE_LL128 == 120 / 128
+    assert nccl.NVLS_EFFICIENCY == {"hopper": 0.85, "blackwell": 0.74}
+    # NCCL_BUFFSIZE of 4 MiB in NCCL_STEPS = 8 steps (`src/init.cc`, `src/include/device.h`), 16 channels
+    assert nccl.CHUNKS_BYTES == 16 * (4 << 20) // 8
+
+
+GOOD: dict[str, Any] = {"kind": "all_reduce", "ranks": 4, "nodes": 2, "bytes": (8, 16, 32)}
+GOOD["seconds"] = (1e-5, 2e-5, 3e-5)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"ranks": 2, "nodes": 2},
+        {"ranks": 1 << 20},
+        {"nodes": 1},
+        {"nodes": 4},
+        {"bytes": (1, 2, 1 << 50)},
+        {"seconds": (1e-12, 1.0, 1e6)},
+    ],
+)
+def test_what_is_a_sweep_still(fields: dict[str, Any]) -> None:
+    assert Sweep(**GOOD | fields).ranks >= 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        *(({"ranks": 1}, "impossible group"), ({"nodes": 5}, "impossible group")),
+        *(({"bytes": (8, 8, 16)}, "do not ascend"), ({"bytes": (0, 8, 16)}, "1 B and 1 PiB")),
+        *(({"seconds": (seconds, 1.0, 1.0)}, "above 0 s") for seconds in (0.0, float("nan"), float("inf"))),
+        ({"ranks": (1 << 20) + 1}, "among 1,048,577 ranks on 2 nodes: impossible group"),
+        ({"nodes": 0}, "on 0 nodes: impossible group"),
+        ({"bytes": (), "seconds": ()}, "0 sizes and 0 times"),
+        ({"bytes": (8, 16)}, "2 sizes and 3 times"),
+        ({"bytes": (8, 32, 16)}, "sizes do not ascend"),
+        ({"bytes": (8, 16, (1 << 50) + 1)}, "sizes are not between 1 B and 1 PiB"),
+        ({"seconds": (1.0, 1.0, 1e6 + 1)}, "times are not above 0 s and at most 1,000,000 s"),
+        ({"kind": "x" * 41}, f"sweep of {'x' * 40} among 4 ranks: unknown collective; known: all_reduce"),
+    ],
+)
+def test_what_is_no_sweep_any_more(fields: dict[str, Any], what: str) -> None:
+    with pytest.raises(InputError) as raised:
+        Sweep(**GOOD | fields)
+    assert what in str(raised.value)
+
+
+def test_a_sweep_in_words() -> None:
+    assert Sweep(**GOOD).display_name == "a sweep"
+    own = Sweep(**GOOD, source="a.csv")
+    assert (own.display_name, own.group_words) == ("a.csv", "all_reduce, 4 ranks on 2 nodes")
+    assert own.without_origin == Sweep(**GOOD)
+    assert group_words("all_gather", 1024, 1) == "all_gather, 1,024 ranks on 1 node"
+    # sizes that one of them has alone are kept; another group or collective stays apart
+    other = Sweep(**GOOD | {"bytes": (4, 8), "seconds": (1e-6, 3e-5)}, source="b")
+    third = Sweep(**GOOD | {"bytes": (8,), "seconds": (9e-5,)})
+    apart = [Sweep(**GOOD | change) for change in ({"nodes": 1}, {"ranks": 8}, {"kind": "all_gather"})]
+    found = merge_sweeps([Sweep(**GOOD, source="a"), other, *apart, third])
+    assert found[1:] == apart
+    assert found[0] == Sweep("all_reduce", 4, 2, (4, 8, 16, 32), (1e-6, 3e-5, 2e-5, 3e-5))
+    # sweeps of two releases are not merged
+    with pytest.raises(UsageError) as raised:
+        merge_sweeps([Sweep(**GOOD, library_version="2.27.3", source="a"), Sweep(**GOOD, source="b")])
+    assert str(raised.value) == (
+        "a and b both measure all_reduce, 4 ranks on 2 nodes, with releases 2.27.3 and unknown; "
+        "a calibration covers one release: give one of them"
+    )
+
+
+@pytest.mark.parametrize(("at", "left"), [(0, (16, 32)), (1, (8, 32)), (2, (8, 16))])
+def test_a_sweep_without_one_of_its_sizes(at: int, left: tuple[int, ...]) -> None:
+    found = Sweep(**GOOD).without_size(at)
+    assert found.bytes == left
+    assert found.seconds == tuple(
+        dict(zip(GOOD["bytes"], GOOD["seconds"], strict=True))[size] for size in left
+    )

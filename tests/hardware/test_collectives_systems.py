@@ -132,9 +132,7 @@ def test_a_system_says_itself_whether_its_axes_close() -> None:
         *((NODE, range(1), None), (NODE, [0, 1, 2, 3, 4], None), (NODE, [-1, 0], None)),
     ],
 )
-def test_the_unknown_is_refused_by_its_field(
-    system: System, ranks: range | list[int], field: str | None
-) -> None:
+def test_unknowns_are_refused_by_field(system: System, ranks: range | list[int], field: str | None) -> None:
     """Neither a rate nor a latency is ever guessed without saying so."""
     found = refused(system, ranks)
     assert found.field == field

@@ -158,12 +158,8 @@ def card(**changes: Any) -> Card:
     """A training card of a 1-layer model; `changes` are dotted paths with `__`, None removes."""
     batch = {"global": 4, "sequence_length": 10}
     workload = {"phase": "training", "precision": "bf16", "model": {**MODEL}, "batch": batch}
-    raw: dict[str, Any] = {
-        "version": 2,
-        "id": "tiny",
-        "description": "a card of a test",
-        "workload": workload,
-    }
+    raw: dict[str, Any] = {"version": 2, "id": "tiny", "description": "a card of a test"}
+    raw |= {"workload": workload}
     raw |= {"hardware": {"accelerator": "nvidia-a100-sxm-80gb", "count": 2}}
     return card_of(changed(raw, changes), Path())
 

@@ -51,12 +51,8 @@ def _mlperf(step: int, now: float, seconds: float) -> str:
     )
 
 
-FAMILIES: dict[str, Callable[[int, float, float], str]] = {
-    "megatron": _megatron,
-    "torchtitan": _titan,
-    "maxtext": _maxtext,
-    "mlperf": _mlperf,
-}
+FAMILIES: dict[str, Callable[[int, float, float], str]] = {"megatron": _megatron, "torchtitan": _titan}
+FAMILIES |= {"maxtext": _maxtext, "mlperf": _mlperf}
 """A line at the end of `step`, `now` s after the epoch: mean time of the steps since the line before."""
 
 

@@ -37,19 +37,15 @@ SECRETS = {
         "AIza" + "Sy" * 17 + "9",
     ),
     kinds.TOKEN: (
-        "hf_" + "QmZxRtWvYpLkJhGfDsAqWeRtYuIoPzXcVb",
-        "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8",
-        "github_pat_" + "11ABCDEFG0" * 4,
-        "sk-proj-" + "T3BlbkFJ" * 4,
-        "xoxb-" + "123456789012-abcdefghijkl",
-        "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiJ6b2x0YW4ifQ" + ".c2lnbmF0dXJlLXo",
-        "f0e1d2c3" * 5,
+        "hf_" + "QmZxRtWvYpLkJhGfDsAqWeRtYuIoPzXcVb", "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8",
+        "github_pat_" + "11ABCDEFG0" * 4, "sk-proj-" + "T3BlbkFJ" * 4, "xoxb-" + "123456789012-abcdefghijkl",
+        "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiJ6b2x0YW4ifQ" + ".c2lnbmF0dXJlLXo", "f0e1d2c3" * 5,
     ),
     kinds.PRIVATE_KEY: ("b3BlbnNzaC1rZXktdjEAAAAA",),
     kinds.PASSWORD: ("zoltan7:tr0ub4dor",),
     kinds.SECRET: ("s3cr3t-pa55", "api-k3y-9f8e7d", "0123abcd-session", "correct horse battery"),
     kinds.BUCKET: ("moonshot-checkpoints/run9", "moonshot-logs"),
-}
+}  # fmt: skip
 """More than forty of them, by kind."""
 
 LINES = (
@@ -81,12 +77,8 @@ LINES = (
 )
 """Where people leave them."""
 TEXT = "\n".join([*LINES, PEM])
-ENVIRONMENT = {
-    "DEPLOY": "moonshot-staging",
-    "PATH": "/opt/secret-sauce/bin:/bin",
-    "RANK": "0",
-    "USER": "zoltan7",
-}
+ENVIRONMENT = {"DEPLOY": "moonshot-staging", "PATH": "/opt/secret-sauce/bin:/bin", "RANK": "0"}
+ENVIRONMENT |= {"USER": "zoltan7"}
 ARGUMENTS = ["python", "finetune_moonshot.py", "--tuning-trick=warp9"]
 
 
@@ -113,13 +105,9 @@ def kineto(source: Path, target: Path) -> None:
     target.write_bytes(gzip.compress(json.dumps({**extra, **trace}).encode(), mtime=0))
 
 
-CAPTURED = [
-    ("PROCESS_9:COMMAND", "finetune_moonshot.py"),
-    ("PROCESS_9:ARGUMENT_0", "--tuning-trick=warp9"),
-    ("PROCESS_9:USER_NAME", "Quimby-Lead"),
-    ("PROCESS_9:ENVIRONMENT_VARIABLE", 'DEPLOY="moonshot-staging"'),
-    ("NOTE", TEXT),
-]
+CAPTURED = [("PROCESS_9:COMMAND", "finetune_moonshot.py"), ("PROCESS_9:ARGUMENT_0", "--tuning-trick=warp9")]
+CAPTURED += [("PROCESS_9:USER_NAME", "Quimby-Lead")]
+CAPTURED += [("PROCESS_9:ENVIRONMENT_VARIABLE", 'DEPLOY="moonshot-staging"'), ("NOTE", TEXT)]
 
 
 def nsys(source: Path, target: Path) -> None:

@@ -33,15 +33,10 @@ Event = tuple[int, str, str, int, int]
 """Rank, name, category, start and duration in ns."""
 
 HOSTILE = (
-    "<script>alert(1)</script>",
-    "../../etc/passwd",
-    "$(touch /tmp/owned) `id` $x$",
-    "\u202egnp.exe",
-    "\"><img src=x onerror='alert(2)'>{{ 7 * 7 }}{% raw %}]]>",
-    "עברית",
-    "n" * 1_000_000,
+    "<script>alert(1)</script>", "../../etc/passwd", "$(touch /tmp/owned) `id` $x$", "\u202egnp.exe",
+    "\"><img src=x onerror='alert(2)'>{{ 7 * 7 }}{% raw %}]]>", "עברית", "n" * 1_000_000,
     "\x1b[31mred\x00\n</style></title>",
-)
+)  # fmt: skip
 
 
 def row(metric: str, value: float | None, unit: str = "s", **other: Any) -> Row:
@@ -209,12 +204,8 @@ def comparison(
         for part, ns in ((part, change.get(part, 0)) for part in PARTS)
     )
     bounds: dict[str, Any] = {"ratio": 1.2, "low": 1.1, "high": 1.3, "spread": CaptureSpread(0.02, 0, 0)}
-    about: dict[str, Any] = {
-        "measure": "time.step",
-        "captures_needed": 2,
-        "outcome": "slower",
-        "work": UNKNOWN,
-    }
+    about: dict[str, Any] = {"measure": "time.step", "captures_needed": 2, "outcome": "slower"}
+    about |= {"work": UNKNOWN}
     moved: dict[str, Any] = {"change_ns": 20_000_000, "changes": changes}
     versus = Versus(base="A", other="B", words=words, **bounds, **about, **moved)
     modelled = MetricFigure(0.12, "ok", "modelled", "by the model", 0.11, 0.13)

@@ -105,12 +105,8 @@ def tpu(device: int, events: Sequence[Event], *, first: int = 4, **lines: Sequen
     known |= {"core_details": bytes([0x28, first + device, 0x30, first + device])}
     plane = Plane(f"/device:TPU:{device}", **known, peak_hbm_bw_gigabytes_per_second=1638.0)
     for key, text in OPS.items():
-        told: dict[str, Any] = {
-            "hlo_category": CATEGORY[key],
-            "program_id": 7,
-            "model_flops": 10,
-            "flops": 20,
-        }
+        told: dict[str, Any] = {"hlo_category": CATEGORY[key], "program_id": 7, "model_flops": 10}
+        told |= {"flops": 20}
         if key == "custom":
             told |= {"model_flops": 0, "bytes_accessed": 48}
         if key in ACCESSES:

@@ -17,13 +17,9 @@ from helpers import hostile_job as job
 Call = Callable[..., Any]
 NAMES = "SELECT DISTINCT name FROM events WHERE kind = 'kernel' AND name NOT LIKE 'nccl%'"
 COMMANDS = (
-    ("run", "{card}"),
-    ("compare", "{card}", "{other}"),
-    ("sql", "{card}", NAMES),
-    ("sql", "{card}", "FROM groups"),
-    ("list", "runs"),
-    ("claims",),
-)
+    ("run", "{card}"), ("compare", "{card}", "{other}"), ("sql", "{card}", NAMES),
+    ("sql", "{card}", "FROM groups"), ("list", "runs"), ("claims",),
+)  # fmt: skip
 
 
 @pytest.fixture

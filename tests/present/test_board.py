@@ -1,33 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site's data and files: exact figures, ranks of equal work alone, written whole or not at all."""
+"""The board, words, briefs, workbooks and lines of metrics."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
+from zipfile import ZipFile
 
 import msgspec
 import pyarrow.parquet as pq
 import pytest
 from helpers.compared_subjects import card, subject
+from helpers.hand_results import by_rank, found
+from helpers.report_run import HOSTILE, row
 from helpers.site_store import DEFECT, published_row
+from helpers.typed import figures
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup
 
 from cclbench.cli import main
 from cclbench.comparison.work_groups import WorkGroup
 from cclbench.ground.errors import UsageError
 from cclbench.ground.units import display_scale
+from cclbench.present import workbook as module
 from cclbench.present.board.build import build_site
 from cclbench.present.board.document import Board, board_document, packed_column, published_document
 from cclbench.present.board.pages import MARK
 from cclbench.present.board.rows import BoardRow, _card_facts, page_name, read_run
+from cclbench.present.brief import BRIEF_BYTES, brief_answer, brief_text
+from cclbench.present.terminal.figures import metrics_lines
+from cclbench.present.words import (
+    bound_text,
+    breakable_name,
+    hover_attribute,
+    name_markup,
+    number_markup,
+    quantity_markup,
+)
+from cclbench.present.workbook import workbook_bytes
+from cclbench.record.rows import Row
 from cclbench.record.store import Store
 
 FIGURE = re.compile(r"globalThis\.(\w+) = (.*);\n", re.DOTALL)
@@ -204,3 +225,187 @@ def test_libraries_are_the_recorded_files() -> None:
         if file.name != "README.md"
     }
     assert listed == there
+
+
+def test_texts_are_cut_isolated_and_cannot_leave_an_attribute() -> None:
+    assert bound_text("a" * 7, 7) == "a" * 7
+    assert bound_text("a" * 8, 7) == "a" * 7 + "… (cut, 8 characters)"
+    assert bound_text("a" * 7, 7, length=1_000_000) == "a" * 7 + "… (cut, 1,000,000 characters)"
+    assert hover_attribute('" onmouseover="alert(1)') == ' title="&#34; onmouseover=&#34;alert(1)"'
+    assert name_markup("עברית") == '<bdi class="name" title="עברית">עברית</bdi>'
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_of_a_stranger_writes_markup_or_steers(text: str) -> None:
+    for markup in (
+        name_markup(text),
+        hover_attribute(text),
+        breakable_name(text),
+        number_markup(figures([row(text, 1.0, reason=text, group=text)])[0]),
+    ):
+        assert isinstance(markup, Markup)
+        assert "<script" not in markup
+        assert "<img" not in markup
+        assert "\u202e" not in markup
+        assert "\x1b" not in markup
+        assert "\x00" not in markup
+        assert len(markup) < 20_000
+
+
+def test_a_long_name_keeps_its_head_and_its_tail() -> None:
+    text = "void at::native::vectorized_elementwise_kernel<4, " + "x" * 60 + ", std::array<char*, 3ul> >(int)"
+    markup = name_markup(text)
+    assert f'title="{Markup.escape(text)}"' in markup
+    pieces = [Markup(piece).unescape() for piece in re.findall(r"<span>(.*?)</span>", markup)]  # noqa: S704 - our own
+    assert ("".join(pieces), pieces[1]) == (text, text[-24:])
+    longest = name_markup("a" * 150 + "b" * 150).striptags()
+    assert longest == "a" * 99 + "..." + "b" * 98
+
+
+def test_the_hover_text_tells_all_of_a_number() -> None:
+    told = str(number_markup(figures([row("time.step", 0.00123, reason="of steps 3-5", rank=2)])[0]))
+    for part in (
+        "time.step = 0.00123 s",
+        "rank 2",
+        "measured; window: steps; source: kineto; definition version 1",
+    ):
+        assert part in told
+    assert "Length of the window" in told  # the metric's own definition
+    assert "of steps 3-5" in told
+    assert told.endswith(">1.23 ms</span>")
+    missing = number_markup(figures([row("compute.mfu", None, reason="no card")])[0])
+    assert "n/a" in missing
+    assert "no card" in missing
+    failed = figures([row("compute.mfu", None, status="failed", reason="above 1")])
+    assert ">failed<" in number_markup(failed[0])
+
+
+@pytest.mark.parametrize(
+    ("provenance", "text"), [("measured", "1.00 s"), ("modelled", "~1.00 s"), ("published", "1.00 s")]
+)
+def test_provenance_is_seen(provenance: str, text: str) -> None:
+    assert quantity_markup(1.0, "s", provenance) == f'<span class="n {provenance}" title="">{text}</span>'
+
+
+RUN = {"id": "job-1", "accelerators": ["H100"], "ranks_found": [0, 1], "steps": [3], "notes": []}
+RUN["truncated"] = []
+
+
+def sequences(rows: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    head = {"schema": "sequences.v1", "run": "job-1", "length": 2, "kernel_time_s": 1.5, "notes": []}
+    return head | {"rows": rows} | changes
+
+
+def test_numbers_have_units_and_missing_values_are_left_out() -> None:
+    row = {"kernels": ["a", "b"], "count": 3, "time_s": 0.0125, "share": None, "gap_s": 0.0}
+    expected = {"rows": [{"kernels": ["a", "b"], "count": 3, "time": "12.5 ms", "gap": "0 s"}]}
+    expected |= {"run": "job-1", "length": 2, "kernel_time": "1.50 s"}
+    expected |= {"next": ["sequences RUN with another length", "--json without --brief: the whole document"]}
+    assert brief_answer(sequences([row])) == expected
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    rows = [
+        {"kernels": [f"kernel{n}"], "count": n, "time_s": 1.0, "share": 0.1, "gap_s": 0.0} for n in range(99)
+    ]
+    answer = brief_answer(sequences(rows))
+    assert answer["left_out"] == {"rows": 99 - len(answer["rows"])}
+    assert [row["count"] for row in answer["rows"]] == [*range(len(answer["rows"]))]
+    assert len(answer["rows"]) >= 5
+
+
+def test_the_culprit_is_the_first_field_and_its_gain_is_in_words() -> None:
+    one = found(*by_rank("time.step", 1.0, 1.0), *by_rank("time.idle_host_by", 0.2, 0.1, category="loader"))
+    import msgspec
+
+    rows = [msgspec.to_builtins(one["data_loading"])]
+    answer = brief_answer({"schema": "findings.v1", "run": RUN, "findings": rows})
+    assert next(iter(answer)) == "findings"
+    (shown,) = answer["findings"]
+    assert "200 ms" in shown["claim"]
+    assert "ranks" not in shown  # none stands out
+    nothing = brief_answer({"schema": "findings.v1", "run": RUN, "findings": []})
+    assert nothing["answer"] == "no cause was found that would gain 1 % of the time"
+    unknown = brief_answer({"schema": "findings.v1", "run": RUN, "findings": [], "unknown": "no steps"})
+    assert unknown["answer"] == "no step time: no steps"
+
+
+@given(st.lists(st.text(max_size=3000), max_size=20), st.text(max_size=500))
+def test_any_text_fits_and_the_same_document_gives_the_same_bytes(texts: list[str], run: str) -> None:
+    rows = [{"kernels": texts, "count": 1, "time_s": 1.0, "share": 1.0, "gap_s": 0.0}] * 30
+    document = sequences(rows, run=run, notes=texts)
+    text = brief_text(brief_answer(document))
+    assert len(text.encode("utf-8", "surrogatepass")) <= BRIEF_BYTES
+    assert json.loads(text)["next"]
+    assert text == brief_text(brief_answer(document))
+
+
+NAMESPACE = {"s": "http://schemas.openxmlformats.org/spreadsheetml/2006/main"}
+
+
+def read(rows: Iterable[Mapping[str, Any]], columns: list[str]) -> dict[str, tuple[str, str]]:
+    """Type and text of each cell, by its place."""
+    written = workbook_bytes(rows, columns, lambda value: value)
+    sheet = ElementTree.fromstring(ZipFile(BytesIO(written)).read("xl/worksheets/sheet1.xml"))  # noqa: S314
+    return {
+        cell.get("r", ""): (cell.get("t", "n"), "".join(cell.itertext()))
+        for cell in sheet.iterfind(".//s:c", NAMESPACE)
+    }
+
+
+def test_numbers_stay_numbers_and_texts_texts() -> None:
+    """An integer that a double would round is a text; one that is too long is marked at its end."""
+    exact, rounded = 2**53, 2**53 + 1
+    rows = [{"a": 1.5, "b": "aten::mm", "c": None}, {"a": -3, "b": "1e5", "c": True}]
+    rows += [{"a": exact, "b": "x" * 40_000}, {"a": rounded}, {"a": -rounded}]
+    cells = read(rows, ["a", "b", "c"])
+    assert cells.pop("B4") == ("inlineStr", "x" * 32_766 + "…")
+    assert cells == {
+        "A1": ("inlineStr", "a"),
+        "B1": ("inlineStr", "b"),
+        "C1": ("inlineStr", "c"),
+        "A2": ("n", "1.5"),
+        "B2": ("inlineStr", "aten::mm"),
+        "A3": ("n", "-3"),
+        "B3": ("inlineStr", "1e5"),
+        "C3": ("b", "1"),
+        "A4": ("n", str(exact)),
+        "A5": ("inlineStr", str(rounded)),
+        "A6": ("inlineStr", str(-rounded)),
+    }
+    assert read([], ["a"]) == {"A1": ("inlineStr", "a")}
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(1)", "{=1}", "https://example.org", "12"])
+def test_no_text_is_a_formula_a_link_or_a_number(text: str) -> None:
+    assert read([{"a": text}], ["a"])["A2"] == ("inlineStr", text)
+
+
+def test_more_rows_than_a_sheet_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ROWS", 2)
+    assert read([{"a": 1}] * 2, ["a"])["A3"] == ("n", "1")
+    with pytest.raises(UsageError, match="at most 2 rows"):
+        workbook_bytes([{"a": 1}] * 3, ["a"], lambda value: value)
+
+
+def moved(value: float, category: str | None = None) -> Row:
+    """A row of what copies move."""
+    return Row(
+        metric="memory.copy_bandwidth",
+        value=value,
+        unit="B/s",
+        status="ok",
+        provenance="measured",
+        window="steps",
+        version=1,
+        category=category,
+    )
+
+
+def test_directions_of_copies_stand_before_the_whole_that_hides_them() -> None:
+    rows = [moved(58.7e9), moved(27.7e9, "h2d"), moved(1e12, "d2d")]
+    expected = [["memory.copy_bandwidth"], ["d2d", "1.00", "TB/s"], ["h2d", "27.7", "GB/s"]]
+    expected += [["all", "58.7", "GB/s"]]
+    assert [str(line).split() for line in metrics_lines(rows)][1:] == expected
+    alone = [str(line).split() for line in metrics_lines([moved(58.7e9)])]
+    assert alone[1:] == [["memory.copy_bandwidth", "58.7", "GB/s"]]

@@ -52,12 +52,10 @@ def run_of(path: Path, calls: dict[str, dict[str, Any]] = CALLS, **how: Any) -> 
 def test_rows_by_operator_and_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """660 ns; mm is 2e9 FLOP and 6e6 B a call, twice; add 2e6 FLOP and 12e6 B."""
     found = operator_section(run_of(tmp_path / "run"))
-    assert [(line.operator_and_shapes, line.calls, line.time_ns) for line in found.rows] == [
-        (("aten::mm", "bf16[1000,1000], bf16[1000,1000]"), 2, 400),
-        (("aten::add", "bf16[2000,1000], bf16[2000,1000]"), 1, 200),
-        (("mine::sort_of", ""), 1, 50),
-        (("alone", ""), 1, 10),
-    ]
+    expected = [(("aten::mm", "bf16[1000,1000], bf16[1000,1000]"), 2, 400)]
+    expected += [(("aten::add", "bf16[2000,1000], bf16[2000,1000]"), 1, 200), (("mine::sort_of", ""), 1, 50)]
+    expected += [(("alone", ""), 1, 10)]
+    assert [(line.operator_and_shapes, line.calls, line.time_ns) for line in found.rows] == expected
     mm, add = found.rows[:2]
     assert (mm.family, mm.precision, add.precision) == ("matrix product", "bf16", "fp32")
     assert mm.flops_per_s == pytest.approx(4e9 / 400e-9)
@@ -154,11 +152,8 @@ def test_without_modules_there_is_no_icicle(tmp_path: Path) -> None:
 
 
 def test_phases_are_those_of_the_metric(tmp_path: Path) -> None:
-    rows = [
-        row("time.phase", 0.1),
-        row("time.phase", 0.07, category="backward"),
-        row("time.phase", 0.03, category="forward"),
-    ]
+    rows = [row("time.phase", 0.1), row("time.phase", 0.07, category="backward")]
+    rows += [row("time.phase", 0.03, category="forward")]
     run = subject(tmp_path / "run", "", rows=rows)
     assert phases_of(run) == [("forward", 0.03), ("backward", 0.07)]
     (chart,) = phase_charts(run)
@@ -191,13 +186,10 @@ def test_the_op_profile_is_of_compiled_programs(tmp_path: Path, monkeypatch: pyt
     run = run_of(tmp_path / "run", events=EVENTS[:3], program="jit_step")
     profile = operator_section(run).profile
     assert profile is not None
-    assert [(row.depth, row.words[-1], row.time_ns) for row in profile.rows] == [
-        (1, "jit_step", 600),
-        (2, "gemm", 400),
-        (3, "aten::mm(bf16[1000,1000], bf16[1000,1000])", 400),
-        (2, "elementwise", 200),
-        (3, "aten::add(bf16[2000,1000], bf16[2000,1000])", 200),
-    ]
+    expected = [(1, "jit_step", 600), (2, "gemm", 400)]
+    expected += [(3, "aten::mm(bf16[1000,1000], bf16[1000,1000])", 400), (2, "elementwise", 200)]
+    expected += [(3, "aten::add(bf16[2000,1000], bf16[2000,1000])", 200)]
+    assert [(row.depth, row.words[-1], row.time_ns) for row in profile.rows] == expected
     assert profile.more == 0
     assert profile.rows[2].operator_and_shapes == ("aten::mm", "bf16[1000,1000], bf16[1000,1000]")
     assert {"share", "of peak", "wasted"} <= {column.heading for column in profile.columns}

@@ -264,10 +264,8 @@ WAITED = "waits for the device at steps' ends"
 )
 def test_steps_that_end_promptly_wait_for_the_device(ends: tuple[float, float], waits: bool) -> None:
     """Two kernels of 90 µs on two streams, of which the first ends last at 100 and 225, in steps."""
-    work = [
-        *(item("a", 10, 100, 1), item("b", 10, 90, 2, BESIDE)),
-        *(item("a", 135, 225, 3), item("b", 135, 215, 4, BESIDE)),
-    ]
+    work = [item("a", 10, 100, 1), item("b", 10, 90, 2, BESIDE), item("a", 135, 225, 3)]
+    work += [item("b", 135, 215, 4, BESIDE)]
     launches = [launch(0, 1), launch(1, 2), launch(130, 3), launch(131, 4)]
     notes = [item("ProfilerStep#0", 0, ends[0]), item("ProfilerStep#1", 126, ends[1])]
     graph = build_graph([alone(*work, launches=launches, notes=notes, windows=[(0, 0, 250)])])
@@ -299,10 +297,8 @@ PAUSED = "pauses of the host for a program's end"
 )
 def test_a_host_that_pauses_until_a_program_has_ended(resumes: float, held: bool) -> None:
     """Programs of two rows on two streams; the first ends at 210, and the host goes on up to 1 ms later."""
-    work = [
-        *(item("x", 10, 200, 1), item("y", 20, 210, 1, BESIDE)),
-        *(item("x", 2_010, 2_100, 2), item("y", 2_020, 2_110, 2, BESIDE)),
-    ]
+    work = [item("x", 10, 200, 1), item("y", 20, 210, 1, BESIDE), item("x", 2_010, 2_100, 2)]
+    work += [item("y", 2_020, 2_110, 2, BESIDE)]
     launches = [launch(0, 1), launch(2_000, 2, "cudaGraphLaunch")]
     ops = [item("aten::a", 0, 5), item("aten::b", resumes, resumes + 100)]
     graph = build_graph([alone(*work, launches=launches, ops=ops)])
@@ -429,10 +425,8 @@ def test_a_row_follows_what_it_hardly_overlaps(later: float, lasts: float, gone:
 
 def test_what_follows_one_call_waits_for_all_of_it() -> None:
     """A send and a receive of 100 with the same times: whichever is shorter, the other is waited for."""
-    work = [
-        *(kernel(0, 100), item("send", 110, 210, lane=(0, 8), call=0)),
-        *(item("recv", 110, 210, lane=(0, 9), call=1), kernel(215, 300)),
-    ]
+    work = [kernel(0, 100), item("send", 110, 210, lane=(0, 8), call=0)]
+    work += [item("recv", 110, 210, lane=(0, 9), call=1), kernel(215, 300)]
     graph, _ = replayed(alone(*work, instances=[-1, -1]))
     last, both = int(graph.nodes.start.argmax()), np.flatnonzero(graph.nodes.kind == n.TRANSFER).tolist()
     for shorter in both:

@@ -88,10 +88,8 @@ def test_a_bucket_begins_when_its_last_gradient_is_ready_and_the_optimizer_waits
     1 MiB twice as long does not delay it.
     """
     one = asked(events())
-    assert [(t.kind, t.nbytes, named(one, t.after), named(one, t.before)) for t in placed(one)] == [
-        ("all_reduce", MIB, "b1", "adam"),
-        ("all_reduce", 2 * MIB, "b0", "adam"),
-    ]
+    expected = [("all_reduce", MIB, "b1", "adam"), ("all_reduce", 2 * MIB, "b0", "adam")]
+    assert [(t.kind, t.nbytes, named(one, t.after), named(one, t.before)) for t in placed(one)] == expected
     assert end_us(one) == pytest.approx(50 + 8.389 + 4, abs=0.01)
     assert end_us(one, "high") == pytest.approx(50 + 2 * 8.389 + 4, abs=0.01)
 
@@ -103,21 +101,16 @@ def test_without_sizes_the_cards_parameters_are_spread_over_backward() -> None:
     """
     for shapes in ((None, None), ()):
         one = asked(events(shapes))
-        assert [(round(t.nbytes), named(one, t.after)) for t in placed(one)] == [
-            (MIB + 32_768, "b1"),
-            (2 * MIB - 32_768, "b0"),
-        ]
+        expected = [(MIB + 32_768, "b1"), (2 * MIB - 32_768, "b0")]
+        assert [(round(t.nbytes), named(one, t.after)) for t in placed(one)] == expected
 
 
 def test_parameters_that_the_optimizer_updates_come_before_the_cards() -> None:
     """Of two steps' calls with 1,000 and 24 parameters, of the card's 4 bytes; momentum is none of them."""
     call = {"name": "aten::_fused_adamw_", "shapes": "[[[1000],[4,6]],[[1000],[4,6]]]", "phase": "optimizer"}
     call |= {"dtypes": '["TensorList","TensorList"]'}
-    single = {
-        "name": "aten::addcdiv_",
-        "shapes": "[[50],[50],[50]]",
-        "dtypes": '["double","double","double"]',
-    }
+    single = {"name": "aten::addcdiv_", "shapes": "[[50],[50],[50]]"}
+    single |= {"dtypes": '["double","double","double"]'}
     other = {"name": "aten::_foreach_lerp_", "shapes": "[[[9000]]]", "dtypes": '["TensorList"]', "step": 0}
     of_card = card(LAYERS, precision="fp32")
     for calls, expected in (([call], 4 * 1024), ([single], 8 * 50), ([other], None)):

@@ -155,16 +155,12 @@ def test_the_largest_that_fits_is_all_that_the_device_has() -> None:
     ("known", "model", "says"),
     [
         (KEPT, {"moe": True}, "a mixture of experts"),
-        (
-            *(KEPT, {"heads": None}),
-            "the number of heads, whose scores are kept, is unknown; state workload.model.heads in a card",
-        ),
-        (
-            *(HeldState(None, True, False, False), {}),
-            "the optimizer is unknown; it needs a trace with annotated steps of Adam",
-        ),
+        (*(KEPT, {"heads": None}),
+         "the number of heads, whose scores are kept, is unknown; state workload.model.heads in a card"),
+        (*(HeldState(None, True, False, False), {}),
+         "the optimizer is unknown; it needs a trace with annotated steps of Adam"),
     ],
-)
+)  # fmt: skip
 def test_what_of_the_model_is_not_known_is_said(known: HeldState, model: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError) as refused:
         small(known, model=model)

@@ -25,10 +25,8 @@ from cclbench.replay.rescale import (
     token_nodes,
 )
 
-FULL: Mapping[str, Any] = {
-    "model": {"hidden": 64, "layers": 3, "parameters": 7_000},
-    "batch": {"global": 48, "micro": 2, "sequence_length": 128},
-}
+FULL: Mapping[str, Any] = {"model": {"hidden": 64, "layers": 3, "parameters": 7_000}}
+FULL |= {"batch": {"global": 48, "micro": 2, "sequence_length": 128}}
 
 
 def kernels() -> Graph:
@@ -79,7 +77,7 @@ def test_the_share_of_the_windows_that_nodes_take() -> None:
         (("all_gather", "reduce_scatter"), "dp", False),
     ],
 )
-def test_sequences_are_cut_where_tensors_are_gathered_and_scattered(
+def test_sequences_are_cut_where_tensors_are_gathered(
     kinds: tuple[str, str], dimension: Any, cut: bool
 ) -> None:
     graph = kernels()

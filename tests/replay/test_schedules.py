@@ -77,7 +77,7 @@ def test_zero_bubble_fills_with_gradients_of_weights(p: int, more: int) -> None:
 
 
 @given(schedules, works, st.integers(1, 10), st.integers(0, 5))
-def test_more_micro_batches_slower_sends_and_parts_shorten_no_step(
+def test_more_micro_batches_and_slower_sends_are_no_shorter(
     schedule: Schedule, work: list[int], m: int, send: int
 ) -> None:
     def step(times: list[int], count: int, transfer: float) -> float:

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's slowdown by stragglers: cases worked by hand, and simulated jobs with and without stragglers."""
+"""Stragglers, crowds and pauses in a replay, by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.launch_trace import write_launches
 from helpers.replay_rows import Item, item, kernel, rank
+from helpers.replay_subjects import degrees
 from helpers.synthetic import (
     Collective,
     Compute,
@@ -26,11 +29,16 @@ from helpers.synthetic import (
 import cclbench
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import occurrence
+from cclbench.replay import nodes as n
 from cclbench.replay import stragglers
-from cclbench.replay.graph import build_graph
+from cclbench.replay.crowd import Delays, crowd_delays, expected_maximum
+from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.regroup import RegroupedGroup
 from cclbench.replay.stragglers import StragglerSlowdown, of_graph, rank_coordinates, straggler_slowdown
 from cclbench.replay.tables import GraphInput
 from cclbench.replay.typical_work import _behind_others, _launch_needs, _medians_by_code, rank_roles
+from cclbench.selftest.exam import ExamItem, simulate_item
+from cclbench.selftest.traces import write_traces
 
 
 def reduce(begin: float, end: float, lane: tuple[int, int] = (0, 7)) -> Item:
@@ -202,7 +210,7 @@ def test_there_is_nothing_to_compare() -> None:
         ([0, 0, 0], [8, 1, 2], [1], [2, 2, 2]),
     ],
 )
-def test_medians_of_those_that_there_should_be(
+def test_medians_of_all_expected(
     of: list[int], values: list[int], count: list[int], medians: list[float]
 ) -> None:
     found = _medians_by_code(*(np.array(column, np.int64) for column in (of, values, count)))
@@ -334,3 +342,142 @@ def test_up_to_a_tenth_of_the_work_may_be_of_one_rank(other: float, refused: boo
         return
     with pytest.raises(InputError, match="ranks do different work: 10% of its time has no counterpart"):
         of_graph(build_graph(made), {})
+
+
+GROWN = {"0-1": RegroupedGroup((0, 1, 2, 3), dimension="dp")}
+LAYOUTS = degrees(dp=2), degrees(dp=4)
+MORE = expected_maximum(4) - expected_maximum(2)
+"""d(4) − d(2), 1.0294 − 0.5642."""
+
+
+def meetings(arrivals: Sequence[Sequence[float]], steps: Sequence[int], size: int = 2) -> Graph:
+    """All-reduces of 5 µs, one behind the other, that ranks reach at those times."""
+    made = []
+    for r in range(len(arrivals[0])):
+        work = [
+            item("nccl", own[r], max(own) + 5, lane=(0, 9), call=i, step=step)
+            for i, (own, step) in enumerate(zip(arrivals, steps, strict=True))
+        ]
+        count = len(arrivals)
+        made.append(rank(r, work=work, instances=[*range(count)], size=size, windows=[(0, 0, 1000)]))
+    return build_graph(made)
+
+
+def later(
+    graph: Graph,
+    regrouped: Mapping[str | None, RegroupedGroup] = GROWN,
+    groups: Mapping[str, tuple[int, ...]] | None = None,
+    layouts: object = LAYOUTS,
+    inside: np.ndarray | None = None,
+) -> tuple[Delays, list[int], list[int]]:
+    here = np.ones(len(graph.nodes), np.bool_) if inside is None else inside
+    found = crowd_delays(graph, graph.nodes.start, here, regrouped, groups or {"0-1": (0, 1)}, layouts)  # type: ignore[arg-type]
+    meet = graph.nodes.kind == n.RENDEZVOUS
+    assert not found.expected[~meet].any()
+    assert not found.high[~meet].any()
+    return found, found.expected[meet].tolist(), found.high[meet].tolist()
+
+
+@pytest.mark.parametrize(
+    ("count", "known"),
+    [(1, 0), (2, 0.56419), (3, 0.84628), (4, 1.02938), (8, 1.42360), (1000, 3.24144)],
+)
+def test_expected_maxima_of_normal_variables(count: int, known: float) -> None:
+    """Harter 1961, table 1."""
+    assert expected_maximum(count) == pytest.approx(known, abs=2e-5)
+
+
+def test_the_spread_is_that_of_the_same_place_in_all_steps() -> None:
+    """Arrivals 10 and 30 µs apart at the first place of two steps, s² = (50 + 450) / 2; 4 at the second,
+    s² = 8, of two steps too.  The upper bound has as many degrees of freedom as meetings."""
+    graph = meetings([(100, 110), (200, 204), (330, 300), (400, 404)], [0, 0, 1, 1])
+    found, expected, high = later(graph)
+    first, second = (1_000 * math.sqrt(s2) * MORE for s2 in (250, 8))
+    assert expected == [round(first), round(second)] * 2
+    upper = 1 + 1.2816 / math.sqrt(2 * 2)
+    assert high == [round(first * upper), round(second * upper)] * 2
+    assert found.meetings == 4
+    # of one step only: each place has its own spread, of one degree of freedom
+    graph = meetings([(100, 110), (200, 230)], [0, 0])
+    _, expected, high = later(graph)
+    assert expected == [round(1_000 * math.sqrt(50) * MORE), round(1_000 * math.sqrt(450) * MORE)]
+    assert high == [round(1_000 * math.sqrt(s2) * MORE * (1 + 1.2816 / math.sqrt(2))) for s2 in (50, 450)]
+    # collectives of other kinds have spreads of their own
+    graph = meetings([(100, 110), (300, 330)], [0, 1])
+    object.__setattr__(graph.transfers, "kind", ("all_reduce", "all_gather") * 2)
+    assert later(graph)[1] == [round(1_000 * math.sqrt(s2) * MORE) for s2 in (50, 450)]
+
+
+def test_what_does_not_grow_waits_no_longer() -> None:
+    graph = meetings([(100, 110)], [0])
+    nothing = ([0], [0])
+    assert later(graph, {})[1:] == nothing
+    assert later(graph, {"0-1": RegroupedGroup((), 0.5, 1.0, "dp")})[1:] == nothing
+    assert later(graph, {"0-1": RegroupedGroup((0, 5), dimension="dp")})[1:] == nothing
+    assert later(graph, groups={"0-1": (0,)})[1:] == nothing
+    assert later(graph, inside=np.zeros(len(graph.nodes), np.bool_))[1:] == nothing
+    assert later(graph, {})[0].meetings == 0
+    # sends wait for no more ranks
+    for kind in ("send", "recv"):
+        object.__setattr__(graph.transfers, "kind", (kind, kind))
+        assert later(graph)[1:] == ([0], [0])
+    # a run without collectives waits for nobody
+    graph = build_graph([rank(0, work=[item("gemm", 0, 10, step=0)], windows=[(0, 0, 10)])])
+    found, expected, high = later(graph, {}, {})
+    assert (found.meetings, expected, high) == (0, [], [])
+
+
+def test_of_a_group_of_all_ranks_replicas_are_what_arrives() -> None:
+    """Four ranks, two of each replica: the last of each arrive at 110 and 140, s² = 450; d(dp) grows."""
+    graph = meetings([(100, 110, 140, 90)], [0], size=4)
+    old, new = degrees(tp=2, dp=2), degrees(tp=2, dp=4)
+    whole = {"0-3": RegroupedGroup(tuple(range(8)))}
+    _, expected, _ = later(graph, whole, {"0-3": (0, 1, 2, 3)}, (old, new))
+    assert expected == [round(1_000 * math.sqrt(450) * MORE)]
+    # of a dimension all ranks are: 100, 110, 140, 90 have a variance of 1400 / 3
+    _, expected, _ = later(
+        graph, {"0-3": RegroupedGroup(tuple(range(8)), dimension="dp")}, {"0-3": (0, 1, 2, 3)}, (old, new)
+    )
+    more = expected_maximum(8) - expected_maximum(4)
+    assert expected == [round(1_000 * math.sqrt(1400 / 3) * more)]
+
+
+USUAL = "host[python+unrecorded].time=usual"
+
+
+def saved(cause: str, seed: int, folder: Path, setting: str = USUAL) -> tuple[float, float]:
+    """The shares of the step that the setting saves, and that the cause costs."""
+    made = simulate_item(ExamItem("planted", cause, seed))
+    write_traces(made.planted.with_cause, made.truth.histories, folder / "traces")
+    answer = cclbench.whatif(cclbench.run(folder / "traces", store=folder / "store"), setting)
+    assert made.gain is not None
+    return 1 - answer.single_outcome.high_ns / answer.unchanged.step_ns, made.gain
+
+
+def test_a_pause_in_some_steps_is_not_usual(tmp_path: Path) -> None:
+    share, cost = saved("stall_every_third_step_of_one_rank", 108, tmp_path)
+    assert share == pytest.approx(cost, abs=0.01)
+
+
+def test_a_host_that_is_slow_in_each_step_is_usual(tmp_path: Path) -> None:
+    share, cost = saved("oversubscribed_cores", 119, tmp_path)
+    assert cost > 0.1
+    assert share < 0.01
+
+
+def test_work_of_a_few_steps_has_no_usual_time(tmp_path: Path) -> None:
+    """20 launches 500 µs apart in the fourth of eight steps of 1 ms, as of a checkpoint: 10 ms of 18."""
+    step, more = [(10.0, 5.0)] * 100, [(500.0, 2.0)] * 20
+    write_launches(tmp_path / "traces/rank0.json", [step, step, step, [*step, *more], step, step, step, step])
+    answer = cclbench.whatif(cclbench.run(tmp_path / "traces", store=tmp_path / "store"), USUAL)
+    steps, cut_us = 7, 10  # the first step is not counted; the first of the 20 follows a usual launch
+    unchanged_us = answer.unchanged.step_ns / 1e3
+    assert unchanged_us == pytest.approx((steps * 1_000 + 10_000) / steps, rel=0.01)
+    assert answer.single_outcome.high_ns / 1e3 == pytest.approx(1_000 + cut_us, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_recomputed_kernels_go_with_their_calls(seed: int, tmp_path: Path) -> None:
+    share, cost = saved("recomputed_layers", seed, tmp_path, "kernels[recomputed].time=0")
+    assert cost > 0.01
+    assert share == pytest.approx(cost, abs=0.01)

@@ -44,10 +44,8 @@ FIRST = (0, 0, 5, 5, 50)
 STREAMS: dict[str, tuple[list[Row], Waits]] = {
     # twice stream 1 starts as 0 ends; once it comes later anyway, and would wait all the same
     "one that always waits has an edge for every row": (
-        [
-            *(FIRST, (1, 1, 6, 51, 60), (0, 100, 105, 105, 150), (1, 101, 106, 151, 160)),
-            *((0, 200, 205, 205, 210), (1, 250, 255, 255, 260)),
-        ],
+        [*(FIRST, (1, 1, 6, 51, 60), (0, 100, 105, 105, 150), (1, 101, 106, 151, 160)),
+         *((0, 200, 205, 205, 210), (1, 250, 255, 255, 260))],
         [(0, 1, 1_000, True), (2, 3, 1_000, True), (4, 5, 1_000, True)],
     ),
     # its second row runs beside the other stream's: asynchronous; its third is held until that one ends
@@ -72,21 +70,17 @@ STREAMS: dict[str, tuple[list[Row], Waits]] = {
     "one that begins when it may has waited for nothing": ([(0, 0, 5, 5, 50.001), (1, 40, 50, 50, 60)], []),
     # its first row comes late anyway; the third follows its own stream's second, which has waited
     "one that waits does so before it shows and once for a row": (
-        [
-            *((3, 0, 0, 0, 1), FIRST, (1, 90, 95, 95, 100), (0, 100, 105, 105, 150)),
-            *((1, 101, 106, 151, 160), (1, 102, 160, 160, 170)),
-        ],
+        [*((3, 0, 0, 0, 1), FIRST, (1, 90, 95, 95, 100), (0, 100, 105, 105, 150)),
+         *((1, 101, 106, 151, 160), (1, 102, 160, 160, 170))],
         [(1, 2, 1_000, True), (3, 4, 1_000, True)],
     ),
     # stream 1 always waits for 0; of what 2 was given it waits for one row, and runs beside another
     "a wait that another stream explains only in part is kept": (
-        [
-            *(FIRST, (1, 1, 6, 51, 60), (2, 2, 7, 7, 300), (0, 2.5, 50, 100, 110), (1, 3, 60, 301, 310)),
-            *((2, 4, 300, 302, 400), (1, 5, 310, 310, 320)),
-        ],
+        [*(FIRST, (1, 1, 6, 51, 60), (2, 2, 7, 7, 300), (0, 2.5, 50, 100, 110), (1, 3, 60, 301, 310)),
+         *((2, 4, 300, 302, 400), (1, 5, 310, 310, 320))],
         [(0, 1, 1_000, True), (2, 4, 1_000, True), (3, 4, 1_000, True)],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("rows", "waits"), STREAMS.values(), ids=STREAMS)
@@ -151,19 +145,15 @@ def test_collectives_wait_for_the_busiest_stream_unless_they_overlap_it(
     ("rows", "stretches"),
     [
         # an outer row 0-1000 holds one of 100-200 and one of 400-410; then nothing until 2000
-        (
-            [(0, 1000), (100, 200), (400, 410), (2000, 2001)],
-            [(0, 100, 0), (100, 200, 1), (200, 400, 0), (410, 1000, 0), (1000, 2000, -1)],
-        ),
+        ([(0, 1000), (100, 200), (400, 410), (2000, 2001)],
+         [(0, 100, 0), (100, 200, 1), (200, 400, 0), (410, 1000, 0), (1000, 2000, -1)]),
         # rows that begin together nest, and rows that meet do not
-        (
-            [(200, 300), (0, 100), (0, 1000), (100, 200)],
-            [(0, 100, 1), (100, 200, 3), (200, 300, 0), (300, 1000, 2)],
-        ),
+        ([(200, 300), (0, 100), (0, 1000), (100, 200)],
+         [(0, 100, 1), (100, 200, 3), (200, 300, 0), (300, 1000, 2)]),
         # a row of no length parts no stretch
         ([(0, 100), (500, 500), (1000, 1100)], [(0, 100, 0), (100, 1000, -1), (1000, 1100, 2)]),
     ],
-)
+)  # fmt: skip
 def test_stretches_know_the_row_around_them(
     rows: list[tuple[float, float]], stretches: list[tuple[float, float, int]]
 ) -> None:

@@ -1,20 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The traces the benchmark makes are sound as text, in time and in their ids; no test asserts a speed."""
+"""Scripts: benchmarks, fixtures, SLURM and coverage of operators."""
 
 from __future__ import annotations
 
+import gzip
 import importlib
+import importlib.util
+import io
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
+import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from decimal import Decimal
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+import yaml
+from helpers.trees import files
+
+import cclbench
 
 Event = dict[str, Any]
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -139,9 +155,7 @@ def test_collectives_say_what_they_move_and_some_run_beside_compute(trace: Path)
     assert not all(beside)
 
 
-def test_the_same_arguments_give_the_same_bytes_and_another_rank_other_times(
-    bench: Path, tmp_path: Path
-) -> None:
+def test_equal_arguments_give_equal_bytes_and_another_rank_other_times(bench: Path, tmp_path: Path) -> None:
     first, second, other = (tmp_path / f"{name}.json" for name in "abc")
     synthesise(bench, first, "--megabytes", "1")
     synthesise(bench, second, "--megabytes", "1")
@@ -174,9 +188,7 @@ SMALL = r"""{
 """
 
 
-def test_a_repetition_is_later_by_the_span_and_a_gap_with_ids_of_its_own(
-    enlarging: ModuleType, tmp_path: Path
-) -> None:
+def test_a_repetition_is_later_by_span_and_gap_with_own_ids(enlarging: ModuleType, tmp_path: Path) -> None:
     source, out = tmp_path / "small.json", tmp_path / "large.json"
     source.write_text(SMALL, encoding="utf-8")
     assert enlarging.write_enlarged(source, out, (len(SMALL) + 10) / 1e6) == 2
@@ -251,3 +263,243 @@ def measured(bench: Path, command: list[str], folder: Path) -> dict[str, Any]:
     words = [sys.executable, "-c", script, json.dumps(command), str(folder)]
     done = subprocess.run(words, cwd=bench, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
+
+
+SBATCH = """\
+#!/bin/sh
+# Runs the job at once, an array's tasks one after the other.
+first=1 last=1
+for word in "$@"; do
+  case $word in --array=*-*) range=${word#--array=} first=${range%-*} last=${range#*-} ;; esac
+  job=$word
+done
+for SLURM_ARRAY_TASK_ID in $(seq "$first" "$last"); do
+  export SLURM_ARRAY_TASK_ID
+  bash "$job" > "$PWD/job-$SLURM_ARRAY_TASK_ID.out" 2>&1 || exit 1
+done
+echo 1
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Variables with which `sbatch` runs jobs, and jobs find `cclbench`."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    asks = shutil.which("sinfo")
+    if asks is None or subprocess.run([asks], capture_output=True, check=False).returncode:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / "sbatch").write_text(SBATCH)
+        (folder / "sbatch").chmod(0o755)
+        path = f"{folder}:{path}"
+    return {**os.environ, "PATH": path}
+
+
+def test_an_array_and_its_merge(repository: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    source, store = repository / "traces" / "tiny-llama-ddp4-gloo-cpu", tmp_path / "store"
+    submit = repository / "scripts" / "slurm" / "submit.sh"
+
+    def submitted(*words: object) -> subprocess.CompletedProcess[str]:
+        told = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+        return subprocess.run([submit, *map(str, words)], check=False, **told)
+
+    wrong = submitted()
+    assert (wrong.returncode, "submit.sh SOURCE STORE SHARDS" in wrong.stderr) == (2, True)
+    done = submitted(source, store, 3)
+    assert done.returncode == 0, done.stderr
+    scripts = [line.rpartition("/")[2] for line in done.stdout.splitlines()[:2]]
+    assert scripts == ["ingest.sbatch", "merge.sbatch"]
+    alone = cclbench.ingest(source, store=tmp_path / "alone")
+    until = time.monotonic() + 300
+    while [path.name for path in store.iterdir()] != [alone.id] and time.monotonic() < until:
+        time.sleep(1)
+    assert files(store) == files(alone.store)
+
+
+@pytest.fixture
+def folder(repository: Path, tmp_path: Path) -> Path:
+    """The shipped traces, and a folder with none."""
+    folder = tmp_path / "traces"
+    shutil.copytree(repository / "traces", folder)
+    (folder / "nothing").mkdir()
+    (folder / "nothing" / "notes.txt").write_text("no trace\n")
+    return folder
+
+
+def test_each_trace_is_a_line_and_the_rest_is_counted(
+    repository: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(repository / "scripts")
+    monkeypatch.setattr("sys.argv", ["operator_coverage.py", str(folder)])
+    importlib.import_module("operator_coverage").main()
+    _, sources, families, lacking_rows, without = capsys.readouterr().out.split("\n\n", 4)
+    header, _, *lines = sources.splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert all(len(row) == header.count("|") - 1 for row in rows)
+    by_name = {row[0]: row[1:] for row in rows}
+    shipped = {path.name for path in (repository / "traces").iterdir()}
+    means = f"mean of {len(shipped)} sources", f"mean of {len(shipped) - 1} of them with recorded arguments"
+    assert set(by_name) == {*(f"traces/{name}" for name in shipped), *means}
+    whole, recorded = (float(by_name[name][2].removesuffix("%")) for name in means)
+    assert by_name["traces/llama-decode-graph-h100"][2] == "0.0%"
+    assert recorded * (len(shipped) - 1) == pytest.approx(whole * len(shipped), abs=1)
+    del by_name[means[1]]
+    assert "| `aten::cat` |" in lacking_rows
+    count, linked, modelled, above, lacking, _ = by_name["traces/tiny-llama-operators-ddp2-gloo-cpu"]
+    assert (int(count) > 20, linked, float(modelled.removesuffix("%")) > 95) == (True, "100.0%", True)
+    assert (above, lacking[:11]) == ("0", "`aten::cat`")
+    assert by_name["traces/tiny-jax-dp2-tp4-cpu"][1:3] == ["100.0%", "100.0%"]
+    shares = [float(values[n].removesuffix("%")) for values in by_name.values() for n in (1, 2)]
+    assert sum(shares[:-2:2]) / len(shipped) == pytest.approx(shares[-2], abs=0.1)
+    assert sum(shares[1:-2:2]) / len(shipped) == pytest.approx(shares[-1], abs=0.1)
+    parts = [line.split("|")[2] for line in families.splitlines()[2:]]
+    assert sum(float(part.strip(" %")) for part in parts) == pytest.approx(100, abs=1)
+    assert without.startswith("Files and folders without device time: 1\n")
+
+
+A, B, MEMBER = b"a trace\n" * 1000, b"another\n" * 1000, b'{"of": "an archive"}'
+
+
+def packed() -> bytes:
+    """An archive with one member."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        about = tarfile.TarInfo("job/rank0.json")
+        about.size = len(MEMBER)
+        archive.addfile(about, io.BytesIO(MEMBER))
+    return out.getvalue()
+
+
+class Origin(BaseHTTPRequestHandler):
+    """Two files and an archive; what was asked for, by path and range."""
+
+    files: ClassVar[dict[str, bytes]] = {}
+    asked: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_GET(self) -> None:
+        """A file, or a part of it."""
+        self.asked.append((self.path, self.headers["Range"]))
+        content = self.files.get(self.path)
+        if content is None:
+            self.send_error(404)
+            return
+        begin = int(re.findall(r"\d+", self.headers["Range"])[0]) if self.headers["Range"] else 0
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(content) - begin))
+        self.end_headers()
+        self.wfile.write(content[begin:])
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def origin() -> Iterator[str]:
+    """The address of a server with the files."""
+    Origin.files = {"/o/r/c1/a%20file.json": A, "/o/r/c1/b.json": B, "/o/r/c1/job.tar.gz": packed()}
+    Origin.asked = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Origin)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/{{repository}}/{{commit}}/{{path}}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def script(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module, which reads from this machine's own server, too."""
+    spec = importlib.util.spec_from_file_location(
+        "fetch_fixtures", repository / "scripts" / "fetch_fixtures.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(__import__("sys").modules, "fetch_fixtures", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "SCHEMES", ("https", "http"))
+    return module
+
+
+@pytest.fixture
+def manifest(origin: str, tmp_path: Path) -> Path:
+    """A list of the server's files, and of one that is not public."""
+
+    def listed(name: str, content: bytes, **more: str) -> dict[str, object]:
+        return {"file": name, "bytes": len(content), "sha256": sha256(content).hexdigest(), **more}
+
+    files = [listed("kineto/a.json", A, path="a file.json"), listed("kineto/b.json", B, path="b.json")]
+    files += [listed("job/rank0.json.gz", MEMBER, path="job.tar.gz", member="job/rank0.json")]
+    path = tmp_path / "fixtures.yaml"
+    public = {"repository": "o/r", "commit": "c1", "licence": "MIT", "files": files}
+    ours = {"reason": "ours", "licence": "MIT", "files": [listed("mine.csv", b"x")]}
+    path.write_text(yaml.safe_dump({"origin": origin, "repositories": [public], "not_public": [ours]}))
+    return path
+
+
+def test_files_are_downloaded_once_and_checked(
+    script: ModuleType, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(tmp_path / "data"), "--manifest", str(manifest)]
+    assert script.main([*words, "--check"]) == 1
+    assert script.main([*words, "--only", "kineto/a*"]) == 0
+    assert [path for path, _ in Origin.asked] == ["/o/r/c1/a%20file.json"]
+    assert script.main(words) == script.main([*words, "--check"]) == 0
+    assert len(Origin.asked) == 3  # each once
+    assert "not public, 1 of 1 absent: ours" in capsys.readouterr().out
+    folder = tmp_path / "data"
+    assert (folder / "kineto" / "a.json").read_bytes() == A
+    assert gzip.decompress((folder / "job" / "rank0.json.gz").read_bytes()) == MEMBER
+    assert [path.name for path in folder.iterdir()] == [path.name for path in folder.glob("[!.]*")]
+    (folder / "kineto" / "b.json").write_bytes(A)
+    (folder / "mine.csv").write_bytes(b"y")
+    assert script.main([*words, "--check"]) == 1
+    told = capsys.readouterr().err
+    assert "kineto/b.json: missing or does not match the manifest" in told
+    assert "mine.csv: does not match the manifest" in told
+
+
+def test_an_interrupted_download_goes_on(script: ModuleType, manifest: Path, tmp_path: Path) -> None:
+    ((address, _), *_) = script.read_manifest(manifest).by_address("kineto/b*")
+    (tmp_path / f".{sha256(address.encode()).hexdigest()[:16]}.part").write_bytes(B[:3000])
+    assert script.main([str(tmp_path), "--manifest", str(manifest), "--only", "kineto/b*"]) == 0
+    assert Origin.asked == [("/o/r/c1/b.json", "bytes=3000-")]
+    assert (tmp_path / "kineto" / "b.json").read_bytes() == B
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(B[:-1] + b"x", "does not match the manifest"), (B + b"more", "larger than 8,000 bytes"), (None, "404")],
+)
+def test_another_content_is_refused(
+    content: bytes | None,
+    told: str,
+    script: ModuleType,
+    manifest: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Origin.files = {"/o/r/c1/b.json": content} if content is not None else {}
+    assert script.main([str(tmp_path / "data"), "--manifest", str(manifest), "--only", "kineto/b*"]) == 1
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "data" / "kineto").exists()
+
+
+def test_addresses_without_encryption_are_refused(
+    script: ModuleType, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "SCHEMES", ("https",))
+    assert script.main([str(tmp_path / "data"), "--manifest", str(manifest)]) == 1
+    assert Origin.asked == []
+
+
+def test_the_list_is_sound_and_the_evidence_is_what_it_says(script: ModuleType, test_data: Path) -> None:
+    manifest = script.read_manifest()
+    assert manifest.origin.startswith("https://")
+    assert all(re.fullmatch("[0-9a-f]{40}", one.commit) for one in manifest.repositories)
+    parts = (*manifest.repositories, *manifest.not_public)
+    files = [file for part in parts for file in part.files]
+    assert len({file.file for file in files}) == len(files)
+    assert all(file.path for one in manifest.repositories for file in one.files)
+    assert all(part.licence for part in parts)
+    there = [file for file in files if Path(test_data, file.file).exists()]
+    assert [
+        file.file for file in there if not script.matches_manifest(Path(test_data, file.file), file)
+    ] == []

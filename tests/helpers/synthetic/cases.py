@@ -29,11 +29,8 @@ from helpers.synthetic.simulation import simulate
 from helpers.synthetic.truth import Truth
 
 LARGEST_WORLD = 16
-KINDS = {
-    "tp": ("all_reduce", "all_gather", "reduce_scatter"),
-    "ep": ("all_to_all",),
-    "dp": ("all_reduce", "all_gather", "reduce_scatter"),
-}
+KINDS = {"tp": ("all_reduce", "all_gather", "reduce_scatter"), "ep": ("all_to_all",)}
+KINDS |= {"dp": ("all_reduce", "all_gather", "reduce_scatter")}
 _DEGREES = [d for d in product((1, 2, 3, 4, 8), repeat=4) if 2 <= d[0] * d[1] * d[2] * d[3] <= LARGEST_WORLD]
 _DEGREES.sort(key=lambda d: d[0] * d[1] * d[2] * d[3])
 
@@ -72,10 +69,8 @@ def layouts(draw: st.DrawFn) -> Case:
         synchronise=draw(st.booleans()),
         closing=True,
     )
-    keys: list[tuple[str, str | tuple[int, ...]]] = [
-        ("send_recv", "pp"),
-        *((kind, dimension) for dimension in KINDS for kind in KINDS[dimension]),
-    ]
+    keys: list[tuple[str, str | tuple[int, ...]]] = [("send_recv", "pp")]
+    keys += [*((kind, dimension) for dimension in KINDS for kind in KINDS[dimension])]
     own = draw(st.dictionaries(st.sampled_from(keys), _links(), max_size=4))
     return Case(layout, program, Network(draw(_links()), own), draw(st.integers(0, 1 << 30)))
 

@@ -17,12 +17,8 @@ from helpers.synthetic.truth import Instance, Row, StreamWait, Truth
 BASE_NS = 1_700_000_000_000_000_000
 PID = 4_000
 THREAD = 4_001
-_KERNEL = {
-    "all_reduce": "AllReduce_Sum_bf16_RING_LL",
-    "all_gather": "AllGather_RING_LL",
-    "reduce_scatter": "ReduceScatter_Sum_bf16_RING_LL",
-    "broadcast": "Broadcast_RING_LL",
-}
+_KERNEL = {"all_reduce": "AllReduce_Sum_bf16_RING_LL", "all_gather": "AllGather_RING_LL"}
+_KERNEL |= {"reduce_scatter": "ReduceScatter_Sum_bf16_RING_LL", "broadcast": "Broadcast_RING_LL"}
 _CALLED = {
     "all_reduce": ("allreduce", "allreduce_coalesced"),
     "all_gather": ("_allgather_base", "allgather_into_tensor_coalesced"),
@@ -175,14 +171,9 @@ class _Trace:
             ("cudaStreamWaitEvent", asked, correlation + 1),
         ):
             yield self._row("cuda_runtime", call, PID, THREAD, at, at, {"correlation": own})
-        told = {
-            "cuda_sync_kind": "Stream Wait Event",
-            "wait_on_stream": wait.other,
-            "wait_on_cuda_event_record_corr_id": correlation,
-            "stream": wait.stream,
-            "correlation": correlation + 1,
-            "device": self.device,
-        }
+        told = {"cuda_sync_kind": "Stream Wait Event", "wait_on_stream": wait.other}
+        told |= {"wait_on_cuda_event_record_corr_id": correlation, "stream": wait.stream}
+        told |= {"correlation": correlation + 1, "device": self.device}
         yield self._row("cuda_sync", told["cuda_sync_kind"], self.device, wait.stream, asked, asked, told)
 
     def _row(

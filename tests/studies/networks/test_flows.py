@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers between nodes as flows: which there are, what they want, how long they take where they share."""
+"""Flows in networks: shares of links, fairness and circuits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from helpers.replay_rows import item, rank
 from helpers.replay_subjects import subject
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cclbench.card.model import Hardware
 from cclbench.ground.errors import InputError
@@ -20,6 +22,7 @@ from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.transfers import of_groups
+from cclbench.studies.networks.fairness import max_min
 from cclbench.studies.networks.sharing import Flows, flows_of, share_links
 from cclbench.studies.networks.transfers import between_nodes, group_ranks
 
@@ -75,11 +78,9 @@ def test_flows_are_the_transfers_that_leave_a_node() -> None:
     assert found.measured_ns[by_begin].tolist() == [30_000, 40_000, 20_000]
     order = {int(flow): place for place, flow in enumerate(by_begin.tolist())}
     at = [order[flow] for flow in found.flow.tolist()]
-    assert sorted(zip(at, rank_of, found.place.tolist(), found.local.tolist(), strict=True)) == [
-        *((0, 0, 0, 0), (0, 2, 1, 0)),
-        *((1, 0, 0, 0), (1, 1, 0, 1), (1, 2, 1, 0), (1, 3, 1, 1)),
-        (2, 1, 0, 1),
-    ]
+    expected = [(0, 0, 0, 0), (0, 2, 1, 0), (1, 0, 0, 0), (1, 1, 0, 1), (1, 2, 1, 0), (1, 3, 1, 1)]
+    expected += [(2, 1, 0, 1)]
+    assert sorted(zip(at, rank_of, found.place.tolist(), found.local.tolist(), strict=True)) == expected
     sender = np.array(at) == 2
     assert (found.sends[sender].tolist(), found.receives[sender].tolist()) == ([True], [False])
     assert found.sends[~sender].all()
@@ -180,10 +181,8 @@ def test_what_is_usable_of_an_interface_is_known_of_some_machines() -> None:
 def test_transfers_of_a_group_are_told_by_kind() -> None:
     graph = traced(4, *CALLS, nbytes=[5, 5, 0, 5], known=(True, True, True, False))
     found = of_groups(on(graph, ALL), "all_reduce", "all_gather", "send")
-    assert {word: graph.nodes.start[at].tolist() for word, at in found.items()} == {
-        ("all_reduce", "near"): [0, 0],
-        ("all_reduce", "far"): [20_000, 20_000],
-    }
+    expected = {("all_reduce", "near"): [0, 0], ("all_reduce", "far"): [20_000, 20_000]}
+    assert {word: graph.nodes.start[at].tolist() for word, at in found.items()} == expected
     assert set(of_groups(on(graph, {**ALL, "near": (0,)}), "all_reduce")) == {("all_reduce", "far")}
     assert not of_groups(on(graph, ALL), "broadcast")
     since = np.where(graph.nodes.start == 20_000, 0, -1).tolist()
@@ -275,3 +274,47 @@ def test_of_two_transfers_at_once_the_one_launched_first_by_any_rank_comes_first
     graph = build_graph(made)
     at = between_nodes(on(graph, {"0-1": (0, 1)}, per_node=1))
     assert [graph.names[code] for code in graph.nodes.name[at]] == ["t1", "t0", "t1", "t0"]
+
+
+BOTH = [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
+INF = np.inf
+
+
+@pytest.mark.parametrize(
+    ("use", "capacity", "demand", "rates"),
+    [
+        # links of 10 and 4: A uses both, B the first, C the second; C and A share 4, B has the rest of 10
+        (BOTH, [10.0, 4.0], [INF] * 3, [2.0, 8.0, 2.0]),
+        # C wants 1 alone: A has 3, B 7
+        (BOTH, [10.0, 4.0], [INF, INF, 1.0], [3.0, 7.0, 1.0]),
+        # who loads a link twice fills it at half the rate: x + 2 x = 9
+        ([[1.0], [2.0]], [9.0], [INF] * 2, [3.0, 3.0]),
+        # without links in the way demands are met
+        ([[0.0], [0.0]], [1.0], [5.0, 0.0], [5.0, 0.0]),
+    ],
+)
+def test_rates_by_hand(use: Any, capacity: Any, demand: Any, rates: list[float]) -> None:
+    assert max_min(np.array(use), np.array(capacity), np.array(demand)).tolist() == rates
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    flows, links = draw(st.integers(1, 7)), draw(st.integers(1, 5))
+    use = [[draw(st.sampled_from((0, 0, 1, 1, 2, 8))) for _ in range(links)] for _ in range(flows)]
+    capacity = [draw(st.floats(0.1, 100)) for _ in range(links)]
+    demand = [draw(st.floats(0.01, 200)) for _ in range(flows)]
+    return np.array(use, float), np.array(capacity), np.array(demand)
+
+
+@given(networks())
+def test_rates_are_max_min_fair(network: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    """Feasible, and each flow is at its demand or crosses a full link on which no flow is faster."""
+    use, capacity, demand = network
+    rate = max_min(use, capacity, demand)
+    load = rate @ use
+    assert (load <= capacity * (1 + 1e-9)).all()
+    assert (rate <= demand * (1 + 1e-9)).all()
+    full = load >= capacity * (1 - 1e-9)
+    for flow, own in enumerate(rate):
+        fastest = [rate[use[:, link] > 0].max() for link in np.flatnonzero(full & (use[flow] > 0))]
+        assert own >= demand[flow] * (1 - 1e-9) or any(own >= other * (1 - 1e-9) for other in fastest)

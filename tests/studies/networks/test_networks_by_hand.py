@@ -33,10 +33,8 @@ def test_a_proxy_drains_the_interface_behind_each_message() -> None:
     for kind, messages in {"send": 1, "recv": 1, "all_to_all": 1, "all_gather": 1, "broadcast": 1}.items():
         object.__setattr__(graph.transfers, "kind", (kind,) * 4)
         again = changed(fence(subject(graph, groups=PAIR, machine=APART), 1_000))
-        assert again.nodes.dur[transfers_of(again)].tolist() == [
-            20_000 + messages * 1_000,
-            30_000 + messages * 1_000,
-        ]
+        expected = [20_000 + messages * 1_000, 30_000 + messages * 1_000]
+        assert again.nodes.dur[transfers_of(again)].tolist() == expected
     nothing = "no transfer within the run's windows leaves a node"
     assert fence(subject(graph, groups=PAIR, machine=TOGETHER), 1) == nothing
     assert fence(subject(graph, groups=PAIR, machine=APART, since=[-1] * len(since)), 1) == nothing

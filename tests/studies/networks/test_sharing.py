@@ -38,9 +38,7 @@ def reduced(*dimensions: str, together: bool = False) -> object:
         ("failed_links=1:0", 0),
     ],
 )
-def test_groups_that_send_at_the_same_time_share_the_uplink_of_their_node(
-    setting: str, longer: float
-) -> None:
+def test_groups_that_send_at_once_share_the_uplink_of_their_node(setting: str, longer: float) -> None:
     replay = replayed(simulated(reduced("dp"), NODES))
     unchanged = replay.unchanged.step_ns
     assert step(replay, f"scale_out.{setting}") == pytest.approx(unchanged + longer, abs=20 if longer else 0)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows become runs: every column once, in our units, flagged; again changes nothing."""
+"""Importing published results, InferenceX's among them."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +13,20 @@ import jsonschema
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from formats.test_inferencex import DISAGGREGATED, ONE_NODE
 
 import cclbench
 from cclbench.analyzers.metric import METRICS
 from cclbench.card import load_card
+from cclbench.comparison.build import run_subject
 from cclbench.ground.errors import InputError
 from cclbench.ground.json_schema import packaged_schema
 from cclbench.ground.schema import RESULTS
+from cclbench.present.charts.pareto import points_of
 from cclbench.record.rows import builtins
 from cclbench.record.run import Run
 from cclbench.record.store import Store
-from cclbench.studies.published import Imported, import_ccl_bench
+from cclbench.studies.published import Imported, import_ccl_bench, import_inferencex
 from cclbench.studies.published.columns import COLUMNS
 from cclbench.studies.published.leaderboard import PublishedRow
 from cclbench.studies.published.results import result_rows
@@ -162,15 +166,11 @@ def row_of(name: str, **other: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "slug"),
     [
-        ("../../etc/passwd", "etc-passwd"),
-        ("..", ""),
-        ("\x1b[31mred\x1b[0m", "31mred-0m"),
-        ("a/b\\c d", "a-b-c-d"),
-        ("Ünïcødé", "n-c-d"),
-        ("x" * 5000, "x" * 100),
+        ("../../etc/passwd", "etc-passwd"), ("..", ""), ("\x1b[31mred\x1b[0m", "31mred-0m"),
+        ("a/b\\c d", "a-b-c-d"), ("Ünïcødé", "n-c-d"), ("x" * 5000, "x" * 100),
         ("$(touch gone) `id`", "touch-gone-id"),
     ],
-)
+)  # fmt: skip
 def test_names_stay_in_the_store(board_of: Callable[..., Path], tmp_path: Path, name: str, slug: str) -> None:
     store = Store(tmp_path / "store")
     (run,) = import_ccl_bench(board_of(row_of(name)), store.folder).runs
@@ -209,7 +209,7 @@ def test_odd_metadata_breaks_nothing(board_of: Callable[..., Path], tmp_path: Pa
     assert len(cclbench.metrics(stored.id, store=tmp_path / "store").rows) == 27
 
 
-def test_unknown_columns_are_counted_and_a_row_twice_is_one_run(
+def test_unknown_columns_are_counted_and_equal_rows_are_one(
     board_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     row = row_of("a")
@@ -223,3 +223,44 @@ def test_nothing_is_written_of_a_file_with_a_bad_row(board_of: Callable[..., Pat
     with pytest.raises(InputError, match="row 2"):
         import_ccl_bench(board_of(row_of("a"), row_of("b") | {"metrics": 3}), tmp_path / "store")
     assert not (tmp_path / "store").exists()
+
+
+def board(folder: Path, *rows: Any) -> Path:
+    path = folder / "agg_bmk.json"
+    path.write_text(json.dumps(list(rows)))
+    return path
+
+
+def test_each_point_is_a_run(tmp_path: Path) -> None:
+    """800 tokens/s of output on 8 GPUs; of 12 disaggregated ones over all of them."""
+    found = import_inferencex(board(tmp_path, ONE_NODE, DISAGGREGATED, {"users": 3}), tmp_path / "store")
+    assert [run.name for run in found.runs] == [
+        "h200 gpt-oss-120b vllm fp4 1024-8192 8gpu c64",
+        "h200 gpt-oss-120b vllm fp4 1024-8192 12gpu c64",
+    ]
+    assert found.unknown_columns == {"results of agents": 1}
+    runs = [Store(tmp_path / "store").get(run.run) for run in found.runs]
+    subjects = [run_subject("", run) for run in runs]
+    one, disaggregated = points_of(subjects).points
+    assert (one.per_device, disaggregated.per_device) == (100, pytest.approx(800 / 12))
+    assert one.workload == "gpt-oss-120b, 1,024 input tokens, 8,192 output tokens"
+    assert (one.latencies["ttft p50"], one.load["max_concurrency"]) == (0.4, 64)
+    (row,) = (r for r in subjects[1].results.rows if r.metric == "serving.output_tokens_per_device")
+    assert row.reason == "over all GPUs; published over those that decode"
+    assert {r.provenance for r in subjects[0].results.rows} == {"published"}
+    assert subjects[0].card_field("hardware.count") == 8
+    again = import_inferencex(tmp_path / "agg_bmk.json", tmp_path / "store")
+    assert not any(run.new for run in again.runs)
+
+
+def test_contradicting_rates_are_flagged(tmp_path: Path) -> None:
+    found = import_inferencex(board(tmp_path, ONE_NODE | {"tput_per_gpu": 400.0}), tmp_path / "store")
+    (run,) = found.runs
+    assert run.flagged == run.numbers > 0
+    rows = run_subject("", Store(tmp_path / "store").get(run.run)).results.rows
+    assert any("contradict its number of GPUs" in (row.reason or "") for row in rows)
+
+
+def test_nothing_to_import_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no result with tput_per_gpu"):
+        import_inferencex(board(tmp_path, {"users": 3}), tmp_path / "store")

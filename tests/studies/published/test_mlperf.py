@@ -58,11 +58,8 @@ def entry(key: str, value: object, time_ms: int, **metadata: object) -> str:
     return ":::MLLOG " + json.dumps({**own, "metadata": {"file": "a.py", "lineno": 1, **metadata}})
 
 
-STATED = {
-    "submission_benchmark": "tiny_llm",
-    "submission_org": "Example Lab",
-    "submission_division": "closed",
-}
+STATED = {"submission_benchmark": "tiny_llm", "submission_org": "Example Lab"}
+STATED |= {"submission_division": "closed"}
 BEGIN = 1_700_000_000_000
 
 
@@ -115,13 +112,9 @@ def test_training(tmp_path: Path) -> None:
     path = submission(root, result_log(), "tiny_llm", "result_0.txt")
     found, (rows,) = imported(path, tmp_path / "store")
     values = {
-        "log.step": 0.5,
-        "time.step": 0.5,
-        "log.time_to_train": 60,
-        "throughput.tokens": 32768,
-        "throughput.tokens_per_device": 4096,
-        "throughput.samples": 32,
-    }
+        "log.step": 0.5, "time.step": 0.5, "log.time_to_train": 60, "throughput.tokens": 32768,
+        "throughput.tokens_per_device": 4096, "throughput.samples": 32,
+    }  # fmt: skip
     assert {metric: rows[metric, None].value for metric in values} == values
     assert {row.provenance for row in rows.values()} == {"published"}
     (run,) = Store(tmp_path / "store").runs()
@@ -165,15 +158,10 @@ def test_inference(tmp_path: Path) -> None:
     found, (offline, server) = imported(root, tmp_path / "store")
     assert [run.name for run in found.runs] == ["llama2-70b sys Offline", "llama2-70b sys Server"]
     values = {
-        ("output_throughput", None): 2400.5,
-        ("output_tokens_per_device", None): 2400.5 / 8,
-        ("request_throughput", None): 8,
-        ("ttft", None): 0.4,
-        ("ttft", "p99"): 0.785,
-        ("tpot", None): 0.153,
-        ("tpot", "p90"): 0.177,
-        ("e2e_latency", "p50"): 39,
-    }
+        ("output_throughput", None): 2400.5, ("output_tokens_per_device", None): 2400.5 / 8,
+        ("request_throughput", None): 8, ("ttft", None): 0.4, ("ttft", "p99"): 0.785, ("tpot", None): 0.153,
+        ("tpot", "p90"): 0.177, ("e2e_latency", "p50"): 39,
+    }  # fmt: skip
     assert {key: server[f"serving.{key[0]}", key[1]].value for key in values} == values
     assert server["serving.ttft", "p90"].reason == "not published: 90.00 percentile first token latency"
     assert offline["serving.output_throughput", None].value == 3000
