@@ -237,6 +237,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     """
 
     requests: pa.Table | None = None
+    request_stages: pa.Table | None = None
     serving: pa.Table | None = None
     timings: pa.Table | None = None
     counters: pa.Table | None = None

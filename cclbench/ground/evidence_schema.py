@@ -98,6 +98,22 @@ REQUESTS: Final = _versioned_schema(
     _nullable("decode_ns", pa.int64(), "first to last token, by a server's span", "ns"),
 )
 
+REQUEST_STAGES: Final = _versioned_schema(
+    "request_stages",
+    *_SOURCE,
+    _required("request", pa.int64(), "number of the request, the same in all files that state its id"),
+    _nullable("host", pa.int64(), "number of the host whose clock times it; null where it is not stated"),
+    _required("role", _WORD, "of the instance: prefill or decode"),
+    _required(
+        "stage",
+        _WORD,
+        "request (arrival to first token), queue, prefill, transfer, first_token, or kv_wait: the decode"
+        " instance waits for the KV cache",
+    ),
+    _required("start_ns", pa.int64(), "begin, since 1970 on the host's clock", "ns"),
+    _required("end_ns", pa.int64(), "its end", "ns"),
+)
+
 SERVING: Final = _versioned_schema(
     "serving",
     *_SOURCE,
@@ -288,6 +304,7 @@ EVIDENCE: Final = {
     "counters": COUNTERS,
     "timings": TIMINGS,
     "requests": REQUESTS,
+    "request_stages": REQUEST_STAGES,
     "serving": SERVING,
     "allocations": ALLOCATIONS,
     "memory_blocks": MEMORY_BLOCKS,

@@ -12,6 +12,7 @@ from cclbench.source_summaries.job_logs import summarise_job_logs
 from cclbench.source_summaries.libraries import summarise_libraries
 from cclbench.source_summaries.logged_calls import summarise_calls
 from cclbench.source_summaries.roles import summarise_roles
+from cclbench.source_summaries.served_apart import summarise_served_apart
 from cclbench.source_summaries.serving import summarise_serving
 from cclbench.source_summaries.snapshots import summarise_snapshots
 from cclbench.source_summaries.step_times import summarise_step_times
@@ -27,6 +28,7 @@ KINDS: Final[tuple[Summarise, ...]] = (
     summarise_job_logs,
     summarise_step_times,
     summarise_sweeps,
+    summarise_served_apart,
     summarise_serving,
     summarise_snapshots,
     summarise_calls,
