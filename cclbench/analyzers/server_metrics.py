@@ -139,9 +139,9 @@ def _server_latency_values(counts: ServerCounts) -> Iterator[Value]:
 @_server_metric(
     "serving.kv_transfer",
     definition="Bytes of KV cache that one transfer between a prefill and a decode instance moves, by the"
-    " server's histograms, the mean. Stat sum: of all transfers. Stat bandwidth: bytes per second of a transfer's time,"
-    " where as many are timed as sized: less than the link's where transfers share it. SGLang's time begins"
-    " when the transfer is queued.",
+    " server's histograms, the mean. Stat sum: of all transfers. Stat bandwidth: bytes per second of a"
+    " transfer's time, where as many are timed as sized: less than the link's where transfers share it."
+    " SGLang's time begins when the transfer is queued.",
     formula="Δbytes / Δtransfers; bandwidth = Δbytes / Δtime",
     unit="B",
     better=None,

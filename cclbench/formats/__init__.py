@@ -251,6 +251,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     storage: pa.Table | None = None
     io_calls: pa.Table | None = None
     agent_calls: pa.Table | None = None
+    phase_times: pa.Table | None = None
     communicators: list[LoggedCommunicator] = []
     groups: list[ProcessGroup] = []
     """Process groups listed in the file."""

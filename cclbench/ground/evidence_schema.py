@@ -300,6 +300,15 @@ AGENT_CALLS: Final = _versioned_schema(
     _nullable("failed", pa.bool_(), "whether a tool returned an error, where that is stated"),
 )
 
+PHASE_TIMES: Final = _versioned_schema(
+    "phase_times",
+    *_SOURCE,
+    _required("entry", pa.int64(), "ordinal of the step's line in its file"),
+    _required("step", pa.int64(), "step as the log numbers it"),
+    _required("phase", _NAME, "timer of the trainer, such as gen or update_actor; step is the whole"),
+    _required("dur_ns", pa.int64(), "time, as the log states it", "ns"),
+)
+
 EVIDENCE: Final = {
     "counters": COUNTERS,
     "timings": TIMINGS,
@@ -316,5 +325,6 @@ EVIDENCE: Final = {
     "storage": STORAGE,
     "io_calls": IO_CALLS,
     "agent_calls": AGENT_CALLS,
+    "phase_times": PHASE_TIMES,
 }
 """Tables beside the rows of traces, by name: from other files, or from a trace's own tables."""

@@ -19,7 +19,7 @@ from zlib import crc32
 import msgspec
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.texts import damaged_error, numbered_lines, reason_of
+from cclbench.formats.texts import damaged_error, exact_number, numbered_lines, reason_of
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, exact_nanoseconds
 
 _MOST_BYTES: Final = 1 << 34
@@ -87,7 +87,7 @@ class NcclProfiler(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """A timing for each collective and transfer; `InputError` with the damaged line."""
-        recorded, decoder = _Recorded(), msgspec.json.Decoder(_PluginLine, float_hook=Decimal)
+        recorded, decoder = _Recorded(), msgspec.json.Decoder(_PluginLine, float_hook=exact_number)
         for at, text in numbered_lines(path, _MOST_BYTES):
             if not text:
                 continue
