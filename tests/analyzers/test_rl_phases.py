@@ -17,6 +17,8 @@ import cclbench
 from cclbench.analyzers.metric import Value
 from cclbench.analyzers.rl_phases import STEP_PARTS, split_steps
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.role_times import PRECEDENCE
+from cclbench.classify.rl_phases import ROLES
 from cclbench.formats.verl_timings import VerlTimings
 from cclbench.ground.evidence_schema import PHASE_TIMES
 from cclbench.record.selection import Selection
@@ -123,6 +125,10 @@ def test_a_published_step_and_its_first_screen(tmp_path: Path) -> None:
         " unattributed 0.368 %."
     ]
     assert summary.tables[1].rows[0][:2] == ("step", 48.702526649)
+
+
+def test_each_role_has_a_precedence() -> None:
+    assert set(PRECEDENCE) == set(ROLES)
 
 
 def ranges(rank: int, *marked: tuple[str, int, int], group: str | None = "all") -> RankView:
