@@ -121,6 +121,7 @@ class _Rows:
         self.starts, self.ends = stages["start_ns"].to_numpy(), stages["end_ns"].to_numpy()
         self.has_host = has_values(stages, "host")
         self._hosts = stages["host"].fill_null(-1).to_numpy()
+        self._stage, self._words = word_codes(stages, "stage")
 
     def of_role(self, role: str) -> Mask:
         """Mask of the rows of instances with that role."""
@@ -154,33 +155,33 @@ class _Rows:
         self, requests: Int64, begin: Int64, end: Int64, wanted: Mask | None = None
     ) -> dict[str, Int64]:
         """Time of each part, of the rest and of hidden transfers in the window of each of these requests."""
-        blocks = [
-            dict(self._block_lengths(requests[at:until], begin[at:until], end[at:until], wanted))
-            for at in range(0, max(len(requests), 1), _BLOCK)
-            for until in [at + _BLOCK]
-        ]
+        place = np.full(self.requests, -1)
+        place[requests] = np.arange(len(requests))
+        used = np.flatnonzero(place[self.codes] >= 0 if wanted is None else wanted & (place[self.codes] >= 0))
+        used = used[np.argsort(place[self.codes[used]], kind="stable")]
+        own = place[self.codes[used]]
+        blocks = []
+        for at in range(0, max(len(requests), 1), _BLOCK):
+            rows = slice(*np.searchsorted(own, (at, at + _BLOCK)))
+            windows = begin[at : at + _BLOCK], end[at : at + _BLOCK]
+            blocks.append(dict(self._block_lengths(used[rows], own[rows] - at, *windows)))
         return {part: np.concatenate([block[part] for block in blocks]) for part in blocks[0]}
 
     def _block_lengths(
-        self, requests: Int64, begin: Int64, end: Int64, wanted: Mask | None
+        self, rows: Int64, own: Int64, begin: Int64, end: Int64
     ) -> Iterator[tuple[str, Int64]]:
+        """The parts of windows; `own` is the window of each row."""
         # All windows are laid end to end on one line: each stage is then one set for all requests.
-        place = np.full(self.requests, -1)
-        place[requests] = np.arange(len(requests))
-        use = place[self.codes] >= 0 if wanted is None else wanted & (place[self.codes] >= 0)
-        own = place[self.codes[use]]
         until = np.cumsum(end - begin)
         since = until - (end - begin)
         starts, ends = (
-            np.clip(each[use], begin[own], end[own]) - begin[own] + since[own]
+            np.clip(each[rows], begin[own], end[own]) - begin[own] + since[own]
             for each in (self.starts, self.ends)
         )
-        numbers, words = word_codes(self._stages, "stage")
-        stage = numbers[use]
         sets = {
             part: intervals.union(starts[same], ends[same])
             for part in PARTS
-            for same in [stage == (words.index(part) if part in words else -1)]
+            for same in [self._stage[rows] == (self._words.index(part) if part in self._words else -1)]
         }
         covered = intervals.EMPTY
         for part in PARTS:
