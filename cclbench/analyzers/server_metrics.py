@@ -137,6 +137,36 @@ def _server_latency_values(counts: ServerCounts) -> Iterator[Value]:
 
 
 @_server_metric(
+    "serving.kv_transfer",
+    definition="Bytes of KV cache that one transfer between a prefill and a decode instance moves, by the"
+    " server's histograms, the mean. Stat sum: of all transfers. Stat bandwidth: bytes per second of a"
+    " transfer's time, where as many are timed as sized: less than the link's where transfers share it."
+    " SGLang's time begins when the transfer is queued.",
+    formula="Δbytes / Δtransfers; bandwidth = Δbytes / Δtime",
+    unit="B",
+    better=None,
+)
+def kv_transfer(run: RunView) -> Iterable[Value]:
+    """Size and bandwidth of KV-cache transfers."""
+    return _of_each_server(run, _transfer_values)
+
+
+def _transfer_values(counts: ServerCounts) -> Iterator[Value]:
+    sizes, times = (counts.histograms.get(name) for name in ("transferred_bytes", "transfer"))
+    if sizes is None or not sizes.count:
+        yield no_value("no transfer finished" if sizes else "the snapshots do not count transferred bytes")
+        return
+    yield Value(value=sizes.mean, reason=f"of {sizes.count:,} transfers")
+    yield Value(value=sizes.total, stat="sum")
+    if times is not None and times.count == sizes.count and times.total > 0:
+        rate = sizes.total / times.total
+        yield Value(value=rate, stat="bandwidth", unit="B/s", provenance="derived")
+    else:
+        why = "the snapshots do not time transfers" if times is None else "not all transfers are timed"
+        yield no_value(why, stat="bandwidth", unit="B/s")
+
+
+@_server_metric(
     "serving.prefix_hit_rate",
     definition="Share of the prompt's tokens that the prefix cache held, by the server's counters of tokens"
     " queried and hit.",

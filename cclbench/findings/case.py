@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from cclbench.analyzers.view.network_facts import distinct_facts, library_outputs, network_facts
 from cclbench.findings.finding import FRAMEWORKS, Confidence, EvidenceRow, Finding
 from cclbench.machine import Machine, machine_of_entries
 from cclbench.record.metric_name import MetricName, metric_name
 
 if TYPE_CHECKING:
+    from cclbench.card import Card
     from cclbench.record.manifest import Manifest
     from cclbench.record.results import Results
     from cclbench.record.rows import Row
@@ -36,8 +38,14 @@ def sum_by_rank(parts: Iterable[Mapping[int, float]]) -> dict[int, float]:
 class Case:
     """One run's evidence."""
 
-    def __init__(self, results: Results, record: Manifest, machine: Machine | None = None) -> None:
-        self.results, self.record, self._machine = results, record, machine
+    def __init__(
+        self,
+        results: Results,
+        record: Manifest,
+        machine: Machine | None = None,
+        card: Card | None = None,
+    ) -> None:
+        self.results, self.record, self._machine, self._card = results, record, machine, card
 
     @cached_property
     def machine(self) -> Machine:
@@ -48,6 +56,12 @@ class Case:
     def windows(self) -> dict[int, float]:
         """Mean step time by rank, s."""
         return self.results.ranks(_STEP)
+
+    @cached_property
+    def network_facts(self) -> dict[str, list[str]]:
+        """What logs, the card and the catalog state of the network, by fact."""
+        logged = distinct_facts(library_outputs(self.record.evidence))
+        return network_facts(logged, self._card, self.machine)
 
     @cached_property
     def step_s(self) -> float:

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -25,6 +25,9 @@ from cclbench.record.manifest import Manifest
 from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.record.run import Run
+
+if TYPE_CHECKING:
+    from cclbench.card import Card
 
 _STEP: Final = metric_name("time.step")
 
@@ -49,20 +52,24 @@ _FEW_STEPS: Final = 3
 def findings_of_run(run: Run, results: Results) -> list[Finding]:
     """Findings of a run, with gains from its replay; see `ranked_findings`."""
     gains = ReplayGains(run, results.scope)
-    findings = ranked_findings(results, run.record, gains, machine_of(run))
+    findings = ranked_findings(results, run.record, gains, machine_of(run), run.card)
     gains.keep_gains()
     return findings
 
 
 def ranked_findings(
-    results: Results, record: Manifest, gains: ReplayGains, machine: Machine | None = None
+    results: Results,
+    record: Manifest,
+    gains: ReplayGains,
+    machine: Machine | None = None,
+    card: Card | None = None,
 ) -> list[Finding]:
     """Findings of the results, ordered by the midpoint of their gain; similar gains by precedence.
 
     Findings that gain less than `LEAST_GAIN` of the step, or whose gain is unknown and whose loss is less,
     are left out. A finding function that fails becomes a warning.
     """
-    case = Case(results, record, machine)
+    case = Case(results, record, machine, card)
     findings: list[Finding] = []
     few_steps = len(results.scope.steps) < _FEW_STEPS
     for name in FINDINGS:

@@ -237,6 +237,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     """
 
     requests: pa.Table | None = None
+    request_stages: pa.Table | None = None
     serving: pa.Table | None = None
     timings: pa.Table | None = None
     counters: pa.Table | None = None
@@ -250,6 +251,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     storage: pa.Table | None = None
     io_calls: pa.Table | None = None
     agent_calls: pa.Table | None = None
+    phase_times: pa.Table | None = None
     communicators: list[LoggedCommunicator] = []
     groups: list[ProcessGroup] = []
     """Process groups listed in the file."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,14 @@ def damaged_error(path: Path, what: str, *, line: int | None = None, hint: str |
 def reason_of(error: msgspec.DecodeError | UnicodeDecodeError | RecursionError) -> str:
     """A decoder's error in one line."""
     return str(error).replace("`", "'")
+
+
+def exact_number(text: str) -> Decimal:
+    """A number of JSON as it is written: a `float_hook`, whose `ValueError` is a decoder's error."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError("a number whose exponent is too large") from None
 
 
 def strip_decoration(text: bytes) -> bytes:

@@ -99,6 +99,22 @@ REQUESTS: Final = _versioned_schema(
     _nullable("decode_ns", pa.int64(), "first to last token, by a server's span", "ns"),
 )
 
+REQUEST_STAGES: Final = _versioned_schema(
+    "request_stages",
+    *_SOURCE,
+    _required("request", pa.int64(), "number of the request, the same in all files that state its id"),
+    _nullable("host", pa.int64(), "number of the host whose clock times it; null where it is not stated"),
+    _required("role", _WORD, "of the instance: prefill or decode"),
+    _required(
+        "stage",
+        _WORD,
+        "request (arrival to first token), queue, prefill, transfer, first_token, or kv_wait: the decode"
+        " instance waits for the KV cache",
+    ),
+    _required("start_ns", pa.int64(), "begin, since 1970 on the host's clock", "ns"),
+    _required("end_ns", pa.int64(), "its end", "ns"),
+)
+
 SERVING: Final = _versioned_schema(
     "serving",
     *_SOURCE,
@@ -285,10 +301,20 @@ AGENT_CALLS: Final = _versioned_schema(
     _nullable("failed", pa.bool_(), "whether a tool returned an error, where that is stated"),
 )
 
+PHASE_TIMES: Final = _versioned_schema(
+    "phase_times",
+    *_SOURCE,
+    _required("entry", pa.int64(), "ordinal of the step's line in its file"),
+    _required("step", pa.int64(), "step as the log numbers it"),
+    _required("phase", _NAME, "timer of the trainer, such as gen or update_actor; step is the whole"),
+    _required("dur_ns", pa.int64(), "time, as the log states it", "ns"),
+)
+
 EVIDENCE: Final = {
     "counters": COUNTERS,
     "timings": TIMINGS,
     "requests": REQUESTS,
+    "request_stages": REQUEST_STAGES,
     "serving": SERVING,
     "allocations": ALLOCATIONS,
     "memory_blocks": MEMORY_BLOCKS,
@@ -300,5 +326,6 @@ EVIDENCE: Final = {
     "storage": STORAGE,
     "io_calls": IO_CALLS,
     "agent_calls": AGENT_CALLS,
+    "phase_times": PHASE_TIMES,
 }
 """Tables beside the rows of traces, by name: from other files, or from a trace's own tables."""

@@ -11,7 +11,9 @@ from cclbench.source_summaries.inspector import summarise_inspector
 from cclbench.source_summaries.job_logs import summarise_job_logs
 from cclbench.source_summaries.libraries import summarise_libraries
 from cclbench.source_summaries.logged_calls import summarise_calls
+from cclbench.source_summaries.rl_steps import summarise_rl_steps
 from cclbench.source_summaries.roles import summarise_roles
+from cclbench.source_summaries.served_apart import summarise_served_apart
 from cclbench.source_summaries.serving import summarise_serving
 from cclbench.source_summaries.snapshots import summarise_snapshots
 from cclbench.source_summaries.step_times import summarise_step_times
@@ -24,9 +26,11 @@ KINDS: Final[tuple[Summarise, ...]] = (
     summarise_io_calls,
     summarise_agents,
     summarise_roles,
+    summarise_rl_steps,
     summarise_job_logs,
     summarise_step_times,
     summarise_sweeps,
+    summarise_served_apart,
     summarise_serving,
     summarise_snapshots,
     summarise_calls,

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from cclbench.formats.nccl_log import NcclLog
+from cclbench.analyzers.view.network_facts import distinct_facts, library_outputs, network_facts
+from cclbench.hardware.network_conditions import known_conditions
 from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable, SourceSummary, SummaryInputs
 
 _FACTS: Final[Mapping[str, str]] = {
@@ -36,8 +37,6 @@ _FACTS: Final[Mapping[str, str]] = {
     "tuning": "algorithm and protocol",
 }
 """Facts of the library's output, and their names in words; settings of the environment keep theirs."""
-_ONLY_FROM_OUTPUT: Final = frozenset(("network", "transports", "rings", "coll_channels", "tuning", "nvls"))
-"""Facts that only debug output states: a sweep's header has a version, too."""
 _PATHS: Final = (
     *("transports", "network", "network_plugin", "gpudirect_rdma"),
     *("coll_channels", "p2p_channels", "nvls_channels"),
@@ -45,20 +44,19 @@ _PATHS: Final = (
 """Facts of the first screen about what data pass through."""
 _SETTING: Final = "NCCL_"
 _COLUMNS: Final = (FigureColumn(name="setting", key=True), FigureColumn(name="value", lead=True))
+_CONDITIONS: Final = tuple(
+    FigureColumn(name=name, key=name == "condition") for name in ("condition", "what to do", "source")
+)
 
 
 def summarise_libraries(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     """The library's facts, those of all files together; slow paths first."""
-    files = [
-        file.facts
-        for file in inputs.run.record.evidence
-        if file.reader == NcclLog.name or not _ONLY_FROM_OUTPUT.isdisjoint(file.facts)
-    ]
+    files = library_outputs(inputs.run.record.evidence)
     if not files:
         return
-    facts = {
-        name: _distinct_values(files, name) for name in dict.fromkeys(key for one in files for key in one)
-    }
+    facts = distinct_facts(files)
+    known = network_facts(facts, inputs.view.card, inputs.view.machine)
+    conditions = [(each.claim(known), each.advice, each.source) for each in known_conditions(known)]
     names = [*_FACTS, *sorted(name for name in facts if name.startswith(_SETTING))]
     rows: list[tuple[Cell, ...]] = [
         (_FACTS.get(name, name), ", ".join(facts[name])) for name in names if facts.get(name)
@@ -66,9 +64,12 @@ def summarise_libraries(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     yield SourceSummary(
         kind="library",
         heading="Communication library, by its debug output",
-        warnings=[*_warned(files), *_slow_paths(facts)],
+        warnings=[*_warned(files), *(claim for claim, _, _ in conditions)],
         sentences=list(_sentences(facts)),
-        tables=[FigureTable(subject="library", title="Settings", columns=_COLUMNS, rows=rows, detail=True)],
+        tables=[
+            FigureTable(subject="library", title="Settings", columns=_COLUMNS, rows=rows, detail=True),
+            *_conditions_table(conditions),
+        ],
         absent=list(_absences(facts)),
     )
 
@@ -95,13 +96,13 @@ def _sentences(facts: Mapping[str, list[str]]) -> Iterator[str]:
         yield f"Set by the environment: {', '.join(chosen)}."
 
 
-def _distinct_values(files: Sequence[Mapping[str, str | int | float | list[str]]], name: str) -> list[str]:
-    values = (facts[name] for facts in files if name in facts)
-    return list(
-        dict.fromkeys(
-            str(each) for value in values for each in (value if isinstance(value, list) else [value])
+def _conditions_table(conditions: Sequence[tuple[Cell, ...]]) -> Iterator[FigureTable]:
+    """What is known to be slow, and the page that says so."""
+    if conditions:
+        title = "Settings known to be slow"
+        yield FigureTable(
+            subject="conditions", title=title, columns=_CONDITIONS, rows=[*conditions], detail=True
         )
-    )
 
 
 def _warned(files: Sequence[Mapping[str, object]]) -> Iterator[str]:
@@ -109,19 +110,6 @@ def _warned(files: Sequence[Mapping[str, object]]) -> Iterator[str]:
     if counts:
         times = f"{sum(counts):,} time{'s'[: sum(counts) != 1]}"
         yield f"The library warned {times}: search the log for NCCL WARN."
-
-
-def _slow_paths(facts: Mapping[str, list[str]]) -> Iterator[str]:
-    """Transports that are slower than what the machine may have."""
-    transports = facts.get("transports", [])
-    kinds = {transport.partition("/")[0] for transport in transports}
-    if any(transport.startswith("NET/Socket") for transport in transports):
-        yield "Channels between nodes use TCP sockets (NET/Socket), not the network's own transport."
-    elif facts.get("gpudirect_rdma") not in (None, ["yes"]):
-        some = "Channels" if facts["gpudirect_rdma"] == ["no"] else "Some channels"
-        yield f"{some} of the network state no GDRDMA: without GPUDirect RDMA, data pass through host memory."
-    if "SHM" in kinds and "P2P" not in kinds:
-        yield "No channel uses peer-to-peer access: data within a node pass through host memory (SHM)."
 
 
 def _absences(facts: Mapping[str, list[str]]) -> Iterator[str]:

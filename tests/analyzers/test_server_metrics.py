@@ -142,3 +142,12 @@ def test_prefix_hits() -> None:
 def test_without_snapshots_it_says_what_to_take(metric: str) -> None:
     (none,) = of_run(f"serving.{metric}", Evidence())
     assert "needs snapshots of the server's metrics" in (none.reason or "")
+
+
+def test_a_transfers_bytes_and_bandwidth() -> None:
+    """4 transfers of 8 MiB in all, 16 ms: 2 MiB each, 512 MiB/s; untimed ones have no bandwidth."""
+    sizes, times = histogram("transferred_bytes", 4, 8 << 20), histogram("transfer", 4, 1 / 64)
+    own = {value.stat: value.value for value in values("kv_transfer", table(sizes + times))}
+    assert own == {None: 2 << 20, "sum": 8 << 20, "bandwidth": 512 << 20}
+    *_, rate = values("kv_transfer", table(sizes))
+    assert (rate.stat, rate.reason) == ("bandwidth", "the snapshots do not time transfers")

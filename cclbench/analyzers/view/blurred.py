@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
 
 NS_PER_S: Final = 10**9
+INVISIBLE: Final = "overlap inside one kernel is not visible in this trace, it needs sampled counters"
 MOST_UNKNOWN: Final = 0.1
 """Overlap is not exact where kernels of unknown category have more than this share of the kernel time."""
 
@@ -45,7 +46,9 @@ def ambiguous_kernels(rank: RankView) -> AmbiguousKernels | None:
     reasons = []
     if rows["fused"]:
         fused = humanise(ns["fused"] / NS_PER_S, "s")
-        reasons.append(f"{fused} of kernels that compute and communicate at once count as compute")
+        reasons.append(
+            f"{fused} of kernels that compute and communicate at once count as compute: {INVISIBLE}"
+        )
     if all_ns and ns["other"] / all_ns > MOST_UNKNOWN:
         share = humanise(ns["other"] / all_ns, "1")
         reasons.append(f"{share} of the kernels' time is of unknown category and counts as compute")

@@ -80,11 +80,11 @@ class AscendCommunication(EvidenceReader):
 
 def _document(path: Path) -> dict[str, Any]:
     # Not needed to recognise a file.
-    from cclbench.formats.texts import damaged_error, read_whole, reason_of
+    from cclbench.formats.texts import damaged_error, exact_number, read_whole, reason_of
 
     text = read_whole(path, _MOST_BYTES, hint=_AGAIN)
     try:
-        return msgspec.json.Decoder(dict[str, Any], float_hook=Decimal).decode(text)
+        return msgspec.json.Decoder(dict[str, Any], float_hook=exact_number).decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise damaged_error(path, reason_of(error), hint=_AGAIN) from None
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ import pyarrow as pa
 from cclbench.formats import Names, Rows, Trace
 from cclbench.formats.json_events import JsonEvents
 from cclbench.formats.kineto.kinds import runtime_kind, track_number
+from cclbench.formats.texts import exact_number
 from cclbench.formats.timeline.tables import exact_nanoseconds
 from cclbench.formats.trace import LATEST_NS, impossible_value
 from cclbench.ground.errors import InputError
@@ -65,7 +65,7 @@ class _Label(msgspec.Struct, gc=False):
 
 
 _NO_ARGS: Final = _Args()
-_DECODER: Final = msgspec.json.Decoder(list[_Event], float_hook=Decimal)
+_DECODER: Final = msgspec.json.Decoder(list[_Event], float_hook=exact_number)
 _LABELS: Final = msgspec.json.Decoder(list[_Label])
 
 

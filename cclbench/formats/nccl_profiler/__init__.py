@@ -22,7 +22,7 @@ import msgspec
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.nccl_profiler.example import read_example
-from cclbench.formats.texts import damaged_error, numbered_lines, read_beginning, reason_of
+from cclbench.formats.texts import damaged_error, exact_number, numbered_lines, read_beginning, reason_of
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, exact_nanoseconds
 
 _MOST_BYTES: Final = 1 << 34
@@ -101,7 +101,7 @@ class NcclProfiler(EvidenceReader):
         """A timing for each collective and transfer; `InputError` with the damaged line."""
         if _EXAMPLE.match(read_beginning(path, _MARK_BYTES)):
             return read_example(path)
-        recorded, decoder = _Recorded(), msgspec.json.Decoder(_PluginLine, float_hook=Decimal)
+        recorded, decoder = _Recorded(), msgspec.json.Decoder(_PluginLine, float_hook=exact_number)
         for at, text in numbered_lines(path, _MOST_BYTES):
             if not text:
                 continue

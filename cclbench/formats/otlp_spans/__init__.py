@@ -5,8 +5,9 @@ A request is a span with a latency among its attributes, in seconds: vLLM's `llm
 the request span of SGLang's API server (sglang/srt/observability).  Both count from the request's arrival at
 the server.  vLLM's time in the queue ends with the first scheduling, its prefill with the first token; SGLang
 states no time in the queue and a prefill that includes it, which is therefore not read.  A time of 0 to the
-first token, and a negative time, are of requests that had no first token.  Only numbers are read: prompts,
-ids, resources and events are not.
+first token, and a negative time, are of requests that had no first token.  Of a request that two instances
+serve (`stages`), the prefill instance's span is no request of its own.  Prompts and events are not read; of
+ids and hosts only numbers are kept.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import msgspec
 import pyarrow as pa
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.rewriting import CAPTURED, Redactor
+from cclbench.formats.otlp_spans.stages import HOSTS, REQUEST_IDS, STAGES, SpanOrigin, SpanTree, number_of
+from cclbench.formats.rewriting import CAPTURED, HOST, Redactor
 from cclbench.formats.texts import damaged_error, read_whole, reason_of, strip_decoration
-from cclbench.ground.evidence_schema import REQUESTS, SERVING
+from cclbench.ground.evidence_schema import REQUEST_STAGES, REQUESTS, SERVING
 
 _MOST_BYTES: Final = 256 << 20
 _NS_PER_S: Final = 10**9
@@ -48,6 +50,7 @@ _Number = float | int | str
 
 
 class _Value(msgspec.Struct, rename="camel", omit_defaults=True):
+    string_value: str | None = None
     double_value: _Number | None = None
     int_value: int | str | None = None
 
@@ -64,6 +67,8 @@ class _Status(msgspec.Struct, omit_defaults=True):
 class _Span(msgspec.Struct, rename="camel", omit_defaults=True):
     trace_id: str = ""
     span_id: str = ""
+    parent_span_id: str = ""
+    name: str = ""
     start_time_unix_nano: int | str = 0
     end_time_unix_nano: int | str = 0
     attributes: list[_Attribute] = []
@@ -74,7 +79,12 @@ class _Scope(msgspec.Struct, omit_defaults=True):
     spans: list[_Span] = []
 
 
+class _Attributes(msgspec.Struct, omit_defaults=True):
+    attributes: list[_Attribute] = []
+
+
 class _Resource(msgspec.Struct, rename="camel", omit_defaults=True):
+    resource: _Attributes | None = None
     scope_spans: list[_Scope] = []
 
 
@@ -89,9 +99,11 @@ class OtlpSpans(EvidenceReader):
     description = "OpenTelemetry spans of requests (OTLP JSON lines) of vLLM and SGLang"
     extensions: tuple[str, ...] = (".json", ".jsonl")
     capture = (
-        "`vllm serve --otlp-traces-endpoint`, SGLang's `--enable-trace`, to a collector's `file` exporter"
+        "`vllm serve --otlp-traces-endpoint`, SGLang's `--enable-trace`, to a collector's `file` exporter;"
+        " of a prefill and a decode instance with `OTEL_RESOURCE_ATTRIBUTES=host.name=...` and names of"
+        " services such as `vllm-prefill`"
     )
-    versions = "OTLP 1 as JSON; attributes gen_ai.latency.* of vLLM 0.4 to 0.11 and SGLang 0.5"
+    versions = "OTLP 1 as JSON; attributes gen_ai.latency.* of vLLM 0.4 to 0.11 and SGLang 0.5, its stages"
     tested = "documentation: OTLP's file exporter, the sources of vLLM and SGLang; no file of a server"
 
     def sniff(self, head: bytes) -> float:
@@ -101,45 +113,86 @@ class OtlpSpans(EvidenceReader):
         return (0.9 if b"gen_ai.latency." in head else 0.5) if begins else 0.0
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
-        """Requests alone, with the numbers that are read: no resource, event, name, text or id."""
+        """Requests and their stages, with the numbers that are read: no event, name, text or id."""
         # Here and below: imports that are not needed to recognise a file.
         from cclbench.formats.files import open_output
 
         if redactor.learns:
             return super().rewrite(path, target, redactor)
-        encoder, numbers = msgspec.json.Encoder(), dict[tuple[str, str], int]()
+        encoder, numbers, tree = msgspec.json.Encoder(), dict[tuple[str, str], int](), _span_tree(path)
         with open_output(path, target) as write:
             for _, line in _decoded_lines(path):
-                requests = [
-                    _published_span(span, numbers.setdefault((span.trace_id, span.span_id), len(numbers) + 1))
-                    for span in _spans(line)
-                    if _is_request(span)
-                ]
-                published = _SpanLine([_Resource([_Scope(requests)])] if requests else [])
+                published = []
+                for span in _spans(line):
+                    if _is_request(span) or span.name in STAGES:
+                        identity = span.trace_id, span.span_id
+                        number = numbers.setdefault(identity, len(numbers) + 1)
+                        origin = _redacted_origin(tree.origin_of(identity), redactor)
+                        published.append(_published_resource(_published_span(span, number), origin))
                 redactor.count("lines", Counter({CAPTURED: 1}))
-                write(encoder.encode(published) + b"\n")
+                write(encoder.encode(_SpanLine(published)) + b"\n")
         return True
 
     def read(self, path: Path) -> Evidence:
-        """The requests in the order of their arrival, and the time from the first to the last."""
-        rows, left_out, seen = list[dict[str, Any]](), Counter[str](), set[tuple[str, str]]()
+        """The requests in the order of their arrival, the time from the first to the last, and stages."""
+        rows, stages, left_out = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
+        seen, tree = set[tuple[str, str]](), _span_tree(path)
         for number, line in _decoded_lines(path):
             if line.resource_spans is None:
                 left_out["lines of metrics or logs"] += 1
             for span in _spans(line):
-                if not _is_request(span):
+                is_request = _is_request(span)
+                if not is_request and span.name not in STAGES:
                     left_out["spans of other work than a whole request"] += 1
                     continue
                 if span.span_id and (identity := (span.trace_id, span.span_id)) in seen:
-                    left_out["requests that the file states twice"] += 1
+                    left_out["requests that the file states twice"] += is_request
                     continue
                 if span.span_id:
                     seen.add(identity)
-                rows.append(_request_row(span, path, number, left_out))
-        if not rows:
+                origin = tree.origin_of((span.trace_id, span.span_id))
+                row = _request_row(span, path, number, left_out) if is_request else _times(span, path, number)
+                if origin.request is None or origin.role is None:
+                    left_out["stages of requests without an id or their instance's role"] += not is_request
+                else:
+                    stages += _stage_rows(span.name, row, origin, left_out)
+                if not is_request:
+                    continue
+                if origin.role == "prefill":
+                    left_out["requests of instances that prefill for others"] += 1
+                else:
+                    rows.append(row)
+        if not rows and not stages:
             hint = "a request's span has attributes gen_ai.latency.*, as vLLM and SGLang name them"
             raise damaged_error(path, "has no span of a request", hint=hint)
-        return _evidence(rows, left_out)
+        return _evidence(rows, stages, left_out)
+
+
+def _span_tree(path: Path) -> SpanTree:
+    """All spans of the file, by which each finds its request, role and host."""
+    tree = SpanTree()
+    for _, line in _decoded_lines(path):
+        for resource in line.resource_spans or ():
+            shared = _texts(resource.resource.attributes) if resource.resource else {}
+            for scope in resource.scope_spans:
+                for span in scope.spans:
+                    texts = {**shared, **_texts(span.attributes)}
+                    if span.span_id:
+                        tree.add_span(
+                            (span.trace_id, span.span_id),
+                            span.parent_span_id,
+                            span.name,
+                            shared.get("service.name"),
+                            texts,
+                        )
+    return tree
+
+
+def _texts(attributes: list[_Attribute]) -> dict[str, str]:
+    wanted = ("service.name", *REQUEST_IDS, *HOSTS)
+    return {
+        one.key: one.value.string_value for one in attributes if one.key in wanted and one.value.string_value
+    }
 
 
 def _decoded_lines(path: Path) -> Iterator[tuple[int, _SpanLine]]:
@@ -170,14 +223,28 @@ def _published_span(span: _Span, number: int) -> _Span:
     start, end = (_plain_integer(time) for time in (span.start_time_unix_nano, span.end_time_unix_nano))
     numbers = (
         _Value(
-            one.value.double_value if _is_plain(one.value.double_value) else None,
-            _plain_integer(one.value.int_value),
+            double_value=one.value.double_value if _is_plain(one.value.double_value) else None,
+            int_value=_plain_integer(one.value.int_value),
         )
         for one in known
     )
     attributes = [_Attribute(one.key, value) for one, value in zip(known, numbers, strict=True)]
     identity = (f"{number:032x}", f"{number:016x}") if span.span_id else ("", "")
-    return _Span(*identity, start or 0, end or 0, attributes, status)
+    name = span.name if span.name in STAGES else ""
+    return _Span(*identity, "", name, start or 0, end or 0, attributes, status)
+
+
+def _redacted_origin(origin: SpanOrigin, redactor: Redactor) -> SpanOrigin:
+    """The origin with a token for the request's id, and the host's name in all files of the data point."""
+    request = origin.request and redactor.text(origin.request)[0]
+    return SpanOrigin(request, origin.role, origin.host and redactor.field(HOST, origin.host)[0])
+
+
+def _published_resource(span: _Span, origin: SpanOrigin) -> _Resource:
+    """The span alone, and its origin as its resource's attributes."""
+    texts = {"service.name": origin.role, REQUEST_IDS[0]: origin.request, HOSTS[0]: origin.host}
+    stated = [_Attribute(key, _Value(string_value=text)) for key, text in texts.items() if text]
+    return _Resource(_Attributes(stated), [_Scope([span])])
 
 
 def _is_plain(value: _Number | None) -> bool:
@@ -194,11 +261,7 @@ def _plain_integer(value: int | str | None) -> int | None:
 
 def _request_row(span: _Span, path: Path, number: int, left_out: Counter[str]) -> dict[str, Any]:
     """A row of `REQUESTS`, with begin and end."""
-    row: dict[str, Any] = {"benchmark": 0}
-    for name, time in (("start", span.start_time_unix_nano), ("end", span.end_time_unix_nano)):
-        row[name] = _plain_integer(time)
-        if row[name] is None or not 0 <= row[name] < _MOST_NS:
-            raise damaged_error(path, f"has a request whose {name} is no time in ns", line=number, hint=_HINT)
+    row: dict[str, Any] = {"benchmark": 0, **_times(span, path, number)}
     for one in span.attributes:
         if (column := _TIMES.get(one.key)) is not None:
             row[column] = _nanoseconds(one, path, number, left_out)
@@ -215,6 +278,48 @@ def _request_row(span: _Span, path: Path, number: int, left_out: Counter[str]) -
     return row
 
 
+def _times(span: _Span, path: Path, number: int) -> dict[str, Any]:
+    row = dict[str, Any]()
+    for name, time in (("start", span.start_time_unix_nano), ("end", span.end_time_unix_nano)):
+        row[name] = _plain_integer(time)
+        if row[name] is None or not 0 <= row[name] < _MOST_NS:
+            raise damaged_error(path, f"has a request whose {name} is no time in ns", line=number, hint=_HINT)
+    return row
+
+
+def _stage_rows(
+    name: str, row: Mapping[str, Any], origin: SpanOrigin, left_out: Counter[str]
+) -> Iterator[dict[str, Any]]:
+    """Rows of `REQUEST_STAGES`: a stage of SGLang, or a request, with vLLM's stages by its latencies."""
+    from cclbench.formats.serving.figures import LONGEST_WAIT_S
+
+    start, first = row["start"], row.get("ttft_ns")
+    queue, prefill = row.get("queue_ns"), row.get("prefill_ns")
+    decodes = origin.role == "decode"
+    spans = list[tuple[str, int, int]]()
+    if name in STAGES:
+        spans.append((STAGES[name], start, row["end"]))
+    elif not decodes or first is not None:
+        spans.append(("request", start, row["end"] if first is None else start + first))
+        if queue is not None and decodes:
+            # A request waits for its KV cache in the queue of vLLM's decode instance.
+            spans += [("kv_wait", start, start + queue), ("first_token", start + queue, start + (first or 0))]
+        elif queue is not None and prefill is not None:
+            spans += [("queue", start, start + queue), ("prefill", start + queue, start + queue + prefill)]
+    for stage, begin, end in spans:
+        if not begin <= end <= min(begin + LONGEST_WAIT_S * _NS_PER_S, _MOST_NS - 1):
+            left_out["stages that end before they begin, or last more than a day"] += 1
+            continue
+        yield {
+            "request": number_of(origin.request or ""),
+            "host": None if origin.host is None else number_of(origin.host),
+            "role": origin.role,
+            "stage": stage,
+            "start_ns": begin,
+            "end_ns": end,
+        }
+
+
 def _nanoseconds(one: _Attribute, path: Path, number: int, left_out: Counter[str]) -> int | None:
     from cclbench.formats.serving.figures import LONGEST_WAIT_S
 
@@ -229,7 +334,7 @@ def _nanoseconds(one: _Attribute, path: Path, number: int, left_out: Counter[str
     return round(value * _NS_PER_S)
 
 
-def _evidence(rows: list[dict[str, Any]], left_out: Counter[str]) -> Evidence:
+def _evidence(rows: list[dict[str, Any]], stages: list[dict[str, Any]], left_out: Counter[str]) -> Evidence:
     rows.sort(key=lambda row: row["start"])
     notes = []
     for place, row in enumerate(rows):
@@ -238,12 +343,13 @@ def _evidence(rows: list[dict[str, Any]], left_out: Counter[str]) -> Evidence:
             row["prefill_ns"] = None
     if without_queue := sum(row.get("queue_ns") is None for row in rows):
         notes.append(f"{without_queue:,} requests state no time in the queue, so no prefill without it")
-    seconds = (max(row["end"] for row in rows) - rows[0]["start"]) / _NS_PER_S
+    seconds = (max(row["end"] for row in rows) - rows[0]["start"]) / _NS_PER_S if rows else 0.0
     duration = {"benchmark": 0, "figure": "duration", "unit": "s", "value": seconds}
     return Evidence(
         requests=pa.Table.from_pylist(rows, schema=REQUESTS),
+        request_stages=pa.Table.from_pylist(stages, schema=REQUEST_STAGES),
         serving=pa.Table.from_pylist([duration] if seconds > 0 else [], schema=SERVING),
-        left_out=dict(left_out),
+        left_out=dict(+left_out),
         notes=notes,
     )
 

@@ -18,7 +18,7 @@ class MetricFamily:
 
     metric: str
     kind: Literal["histogram", "counter", "gauge"] = "histogram"
-    per_unit: int = 1
+    per_unit: float = 1
 
 
 _ENGINES: Final = {
@@ -33,6 +33,7 @@ _ENGINES: Final = {
         "request_decode_time_seconds": MetricFamily("decode"),
         "request_inference_time_seconds": MetricFamily("inference"),
         "nixl_xfer_time_seconds": MetricFamily("transfer"),
+        "nixl_bytes_transferred": MetricFamily("transferred_bytes"),
         "prompt_tokens": MetricFamily("prompt_tokens", "counter"),
         "generation_tokens": MetricFamily("generated_tokens", "counter"),
         "request_success": MetricFamily("completed", "counter"),
@@ -50,6 +51,7 @@ _ENGINES: Final = {
         "e2e_request_latency_seconds": MetricFamily("e2e_latency"),
         "queue_time_seconds": MetricFamily("queue"),
         "kv_transfer_latency_ms": MetricFamily("transfer", per_unit=1000),
+        "kv_transfer_total_mb": MetricFamily("transferred_bytes", per_unit=2**-20),
         "prompt_tokens": MetricFamily("prompt_tokens", "counter"),
         "generation_tokens": MetricFamily("generated_tokens", "counter"),
         "num_requests": MetricFamily("completed", "counter"),

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.texts import damaged_error, raw_lines, reason_of, strip_decoration
+from cclbench.formats.texts import damaged_error, exact_number, raw_lines, reason_of, strip_decoration
 from cclbench.ground.evidence_schema import REQUEST_TRACE
 
 _MOST_BYTES: Final = 1 << 30
@@ -57,7 +57,7 @@ class RequestTrace(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """All requests, in the order of the file."""
-        decoder = msgspec.json.Decoder(_Request, float_hook=Decimal)
+        decoder = msgspec.json.Decoder(_Request, float_hook=exact_number)
         lines = ((number, line) for number, line in raw_lines(path, _MOST_BYTES) if line.strip())
         requests = (_decoded(decoder, line, path, number) for number, line in lines)
         first, batches = 0, list[pa.RecordBatch]()
