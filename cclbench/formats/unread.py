@@ -74,7 +74,6 @@ _TOOLS: Final = (
     ),
 )
 """Marks of tools that write Chrome JSON, what their files are, and what to do instead."""
-_STORAGE: Final = "its figures are of disks: give results of DLIO, or traces of the job that loads the data"
 _OTHERS: Final = (
     (rb"\x03BOTF2|\x03B[\x00\x01]", "part of an OTF2 archive, as Score-P writes it", _OWN_TRACES),
     (
@@ -82,7 +81,11 @@ _OTHERS: Final = (
         "a report of MLPerf Storage over several runs",
         "give the summary.json of each run",
     ),
-    (rb'\s*\{"sysstat"', "the output of iostat or another tool of sysstat", _STORAGE),
+    (
+        rb'\s*\{"sysstat"',
+        "the output of a tool of sysstat, without devices",
+        "give that of `iostat -x -t -o JSON 1`",
+    ),
     (
         rb"(?:Device_id,)?Step,(?:Type,Index,)?Computing,Communication\(Not",
         "a table of an Ascend job's steps: sums, not rows",
