@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, of_run
+from helpers.hand_made import Evidence, busy_steps, of_run
 
-from cclbench.ground.evidence_schema import STORAGE, STORE_UNITS
+from cclbench.analyzers.metric import Value
+from cclbench.ground.evidence_schema import IO_CALLS, STORAGE, STORE_UNITS
 
 
 def stored(
@@ -86,3 +87,44 @@ def test_a_training_benchmark_is_no_store_and_a_store_no_training_benchmark() ->
     assert value.reason == "needs a result of DLIO or MLPerf Storage (summary.json)"
     (value,) = of_run("storage.latency", store)
     assert value.reason == "the store's files do not state it"
+
+
+def floor(*reads: tuple[int, int], rates: pa.Table) -> Value:
+    """`data.store_floor` of two steps, with reads of so many bytes at these times."""
+    common = {"source": "dftracer", "process": 1, "layer": "POSIX", "function": "read", "kind": "read"}
+    rows = [common | {"dur_ns": 5, "start_ns": at, "bytes": moved} for at, moved in reads]
+    calls = pa.Table.from_pylist(rows, schema=IO_CALLS)
+    (value,) = of_run(
+        "data.store_floor", Evidence(storage=rates, io_calls=calls), busy_steps((100, 200), (200, 300))
+    )
+    return value
+
+
+def test_a_step_takes_no_less_than_reading_its_bytes_does() -> None:
+    """1,000 B within two steps, at 25 B/s, of two jobs the larger: 20 s a step; others are not within."""
+    rows = [
+        ("read", "a", None, None, 20.0),
+        ("read", "b", None, None, 25.0),
+        ("write", "b", None, None, 90.0),
+    ]
+    found = floor((99, 7), (100, 600), (299, 400), (300, 7), rates=table("bytes_per_s", rows, "fio"))
+    assert (found.value, found.provenance) == (20.0, "derived")
+    assert "500 B a step at 25.0 B/s, if the job reads from that store" in (found.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("reads", "phase", "by", "says"),
+    [
+        ([(100, 5)], "read", "iostat", "needs a benchmark of the store that reads"),
+        ([(100, 5)], "write", "fio", "needs a benchmark of the store that reads"),
+        ([(99, 5)], "read", "fio", "no read begins within the steps"),
+        ([], "read", "fio", "needs a trace of I/O calls"),
+    ],
+)
+def test_without_a_limit_or_reads_there_is_no_floor(
+    reads: list[tuple[int, int]], phase: str, by: str, says: str
+) -> None:
+    """What iostat saw of a device is what was asked of it, not what it can do."""
+    found = floor(*reads, rates=table("bytes_per_s", [(phase, "a", None, None, 20.0)], by))
+    assert (found.status, found.value) == ("not_applicable", None)
+    assert says in (found.reason or "")
