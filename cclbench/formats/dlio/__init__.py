@@ -26,7 +26,7 @@ from cclbench.ground.evidence_schema import LOG_STEPS, STORAGE
 from cclbench.ground.units import GIB, MIB
 
 _SUMMARY: Final = re.compile(
-    rb'"(?:(?:train|eval)_au_percentage|(?:save|load)_checkpoint_io_mean_GB_per_second)"'
+    rb'"(?:(?:train|eval)_au_percentage|(?:(?:save|load)_)?checkpoint_io_mean_GB_per_second)"'
 )
 _STEPS: Final = re.compile(rb'"load"\s*:\s*\{\s*"(?:block1|eval)"\s*:\s*\[')
 _EPOCHS: Final = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\{\s*"start"\s*:\s*"[^"]{10,40}"\s*,\s*"(?:block1|eval)"')
@@ -105,6 +105,8 @@ def _figure_rows(metric: WrittenResult, phase: str) -> Iterator[dict[str, Any]]:
     """A row of each epoch, or one of the whole run."""
     for key, (figure, unit, factor) in _FIGURES.items():
         name = key.format(phase=phase)
+        if phase == "save" and name not in metric.entries:
+            name = name.removeprefix("save_")  # before it loaded checkpoints, too
         stated = metric.entries.get(name)
         values = enumerate(stated, 1) if isinstance(stated, list) else [(None, stated)]
         for epoch, value in values:
