@@ -254,7 +254,7 @@ STORAGE: Final = _versioned_schema(
     _nullable("job", _NAME, "job of a benchmark, or device, that the figure is of; null: all"),
     _nullable("sample", pa.int32(), "number of a monitor's report, or of a repetition"),
     _required("figure", _NAME, "accelerator_utilization, samples_per_s, epoch_time, ..., or of STORE_UNITS"),
-    _nullable("stat", _WORD, "min, max, p50, p99.9, ...; null for a mean, a rate or a time"),
+    _nullable("stat", _NAME, "min, max, p50, p99.9, ...; null for a mean, a rate or a time"),
     _required("unit", _WORD, "base SI unit"),
     _required("value", pa.float64(), "as the benchmark states it, in base SI units"),
 )

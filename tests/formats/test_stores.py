@@ -258,6 +258,19 @@ def test_iostat_counts_in_1024s_and_milliseconds(written: Written) -> None:
     )
 
 
+def test_each_start_of_iostat_begins_with_a_report_since_the_boot(written: Written) -> None:
+    """Two runs appended to one file: of three reports each, the first of both is left out."""
+    reports = (f"Device  r/s  rkB/s  %util\nsda  {rate}  1  1\n\n" for rate in (9, 1, 2))
+    found = read(written("iostat.txt", 2 * ("Linux 6.18 (host)\n\n" + "".join(reports))))
+    assert figures(found)["sda", "read", "operations_per_s", None] == [1.0, 2.0, 1.0, 2.0]
+
+
+def test_operations_that_elbencho_does_not_have_are_left_out(written: Written) -> None:
+    more = "".join(f"2026-05-22T16:09:38,x,OWN{n},2,5,1466,,,,,,,,x\n" for n in range(200))
+    found = read(written("r.csv", ELBENCHO_CSV + more))
+    assert found.left_out == {"phases of operations that are not known": 200}
+
+
 HEADINGS: dict[str, tuple[str, str, dict[tuple[str, str], float]]] = {
     "sysstat 10: one wait for reads and writes": (
         "Device:         rrqm/s   wrqm/s     r/s     w/s    rMB/s    wMB/s avgqu-sz   await  svctm  %util",

@@ -50,6 +50,13 @@ _JSON_LATENCIES: Final = {
 }
 """Figure, stat, and base units in one of elbencho's, by heading or key."""
 _PUBLISHED: Final = frozenset((_OPERATION, "time ms [first]", "time ms [last]", *_COLUMNS))
+_OPERATIONS: Final = frozenset(
+    (
+        *("READ", "WRITE", "STAT", "SYNC", "MKDIRS", "RMDIRS", "STATDIRS", "RMFILES", "DROPCACHE"),
+        *("MKBUCKETS", "RMBUCKETS", "HEADOBJ", "RMOBJECTS", "LISTOBJ", "LISTOBJ_P", "MULTIDEL"),
+    )
+)
+_UNKNOWN: Final = "phases of operations that are not known"
 _NO_FIGURES: Final = "phases without bytes, operations and entries"
 _AGAIN: Final = "run elbencho again with --csvfile or --jsonfile, and a new file"
 
@@ -77,11 +84,14 @@ class Elbencho(EvidenceReader):
         rows, seen, left_out = StorageRows(), Counter[str](), Counter[str]()
         is_json = read_beginning(path, 1) == b"{"
         for operation, figures in _json_phases(path) if is_json else _table_phases(path, left_out):
-            seen[operation] += 1
+            phase = _phase(operation)
             left_out[_NO_FIGURES] += not figures
+            if phase is None:
+                left_out[_UNKNOWN] += 1
+                continue
+            seen[phase] += 1
             for (is_mixed_read, figure, stat), value in figures.items():
-                phase = "read" if is_mixed_read else _phase(operation)
-                rows.add(phase, figure, value, sample=seen[operation], stat=stat)
+                rows.add("read" if is_mixed_read else phase, figure, value, sample=seen[phase], stat=stat)
         if not rows:
             raise damaged_error(path, "has no phase with figures", hint=_AGAIN)
         notes = [UNENDED] if left_out[CUT] else []
@@ -112,9 +122,11 @@ _Figures = Mapping[tuple[bool, str, str | None], Decimal]
 """Values by whether they are of mixed reads, their figure and stat."""
 
 
-def _phase(operation: str) -> str:
-    """`READ` as read, `WRITE` and `RWMIX30` as write, others in small letters."""
-    return "write" if operation.startswith("RWMIX") else operation.lower()
+def _phase(operation: str) -> str | None:
+    """`READ` as read, `WRITE` and `RWMIX30` as write, others in small letters; None for no operation."""
+    if operation.startswith("RWMIX"):
+        return "write"
+    return operation.lower() if operation in _OPERATIONS else None
 
 
 def _table_lines(path: Path, left_out: Counter[str]) -> Iterator[tuple[int, list[str], list[str]]]:

@@ -62,7 +62,8 @@ _COLUMNS: Final = {
 """Columns that are read, by name; before sysstat 12 `await` is of reads and writes."""
 
 _DEVICE: Final = ("Device", "Device:")
-_PUBLISHED: Final = frozenset((*_DEVICE, *_COLUMNS))
+_START: Final = ["Linux"]
+_PUBLISHED: Final = frozenset((*_START, *_DEVICE, *_COLUMNS))
 
 _Cells = Mapping[str, Decimal]
 
@@ -87,16 +88,14 @@ class Iostat(EvidenceReader):
         """Rows of each device in each report but the first."""
         rows, left_out = StorageRows(), Counter[str]()
         found = _json_cells(path) if _is_json(path) else _text_cells(path, left_out)
-        reports = 0
-        for report, device, cells in found:
-            reports = max(reports, report)
-            if report == 1:
+        for sample, device, cells in found:
+            if sample:
+                _add_device(rows, device, sample, cells)
+            else:
                 left_out[_FIRST] += 1
-                continue
-            _add_device(rows, device, report - 1, cells)
         if not rows:
             only = "has one report only, which may be of the time since the boot"
-            raise damaged_error(path, only if reports == 1 else "has no device", hint=_AGAIN)
+            raise damaged_error(path, only if left_out[_FIRST] else "has no device", hint=_AGAIN)
         notes = [UNENDED] if left_out[CUT] else []
         return Evidence(storage=rows.table(), left_out=dict(+left_out), notes=notes)
 
@@ -137,10 +136,10 @@ def _add_device(rows: StorageRows, device: str, sample: int, cells: _Cells) -> N
 
 
 def _json_cells(path: Path) -> Iterator[tuple[int, str, _Cells]]:
-    """Report, device and cells of each row."""
+    """Number of the report, 0 for the first, device and cells of each row."""
     (whole,) = listed_results(path)
     for host in whole.object_of("sysstat").objects_of("hosts"):
-        for report, statistics in enumerate(host.objects_of("statistics"), 1):
+        for sample, statistics in enumerate(host.objects_of("statistics")):
             for disk in statistics.objects_of("disk"):
                 device = disk.entries.get("disk_device")
                 if not isinstance(device, str):
@@ -148,28 +147,37 @@ def _json_cells(path: Path) -> Iterator[tuple[int, str, _Cells]]:
                 cells = {name: value for name, value in disk.entries.items() if name in _COLUMNS}
                 for name, value in cells.items():
                     disk.bounded_number(name, value, MOST)
-                yield report, device, {name: Decimal(value) for name, value in cells.items()}
+                yield sample, device, {name: Decimal(value) for name, value in cells.items()}
 
 
 def _text_cells(path: Path, left_out: Counter[str]) -> Iterator[tuple[int, str, _Cells]]:
-    """Report, device and cells of each row."""
-    report = 0
+    """Number of the report, 0 for the first of each start of iostat, device and cells of each row."""
+    reports = sample = 0
+    is_first = True
     for number, names, words in _text_lines(path, left_out):
         if names == words:
-            report += 1
+            reports += words != _START and not is_first
+            sample = 0 if is_first else reports
+            is_first = words == _START
             continue
         pairs = zip(names, words, strict=True)
-        yield report, words[0], {name: _cell(path, number, text) for name, text in pairs if name in _COLUMNS}
+        yield sample, words[0], {name: _cell(path, number, text) for name, text in pairs if name in _COLUMNS}
 
 
 def _text_lines(path: Path, left_out: Counter[str]) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Number, headings and words of each heading and of the rows behind it, up to a line without any."""
+    """Number, headings and words of each heading and of the rows behind it, up to a line without any.
+
+    The line with which iostat starts is a heading of its own, without host and kernel.
+    """
     names = list[str]()
     for number, raw in raw_lines(path, _MOST_BYTES):
         if not raw.endswith(b"\n"):
             left_out[CUT] += 1
             return
         words = raw.decode(errors="replace").split()
+        if not names and words[:1] == _START:
+            yield number, _START, _START
+            continue
         if not words or words[0] in _DEVICE:
             names = words
         if names and len(words) != len(names):
