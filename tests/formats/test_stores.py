@@ -129,11 +129,11 @@ ELBENCHO_JSON = "".join(
 )
 FILES: dict[str, tuple[str, str, str]] = {
     "FIO 3": ("fio", "fio.json", json.dumps(FIO_3, indent=2)),
-    "FIO 2": ("fio", "fio.json", json.dumps(FIO_2, indent=2)),
+    "FIO 2": ("fio", "fio-2.json", json.dumps(FIO_2, indent=2)),
     "iostat": ("iostat", "iostat.txt", IOSTAT),
     "iostat's JSON": ("iostat", "iostat.json", json.dumps(SYSSTAT, indent="\t")),
-    "elbencho's table": ("elbencho", "results.csv", ELBENCHO_CSV),
-    "elbencho's JSON": ("elbencho", "results.json", ELBENCHO_JSON),
+    "elbencho's table": ("elbencho", "elbencho.csv", ELBENCHO_CSV),
+    "elbencho's JSON": ("elbencho", "elbencho.json", ELBENCHO_JSON),
 }
 Figures = dict[tuple[str | None, str, str, str | None], list[float]]
 
