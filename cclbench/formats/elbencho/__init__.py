@@ -69,7 +69,7 @@ class Elbencho(EvidenceReader):
     extensions: tuple[str, ...] = (".csv", ".json")
     capture = "`elbencho --jsonfile results.json ...`, or `--csvfile results.csv`"
     versions = "elbencho 2 and 3"
-    tested = "documentation: its Statistics.cpp of 3.1; a published table of 2.1"
+    tested = "real: elbencho 3.0, a published table of 2.1"
     withheld: Mapping[str, str] = {"command": COMMAND_LINE, "label": COMMAND_LINE}
 
     def sniff(self, head: bytes) -> float:
