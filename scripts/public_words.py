@@ -43,27 +43,28 @@ KNOWN: Final = (
 )
 """Parts of cclbench whose literals are names that it reads."""
 MORE: Final = """
-1c11 a10g a16w16 a2a a4w4 a8w8 abd ac2g access account acl aclnn aclop aclrt adapt address agg aic
-aicore aiv amd aot assigned awaitable bitmatrix bk0mk1 bk0nk1 bucket bytecode c10 c10d c2c c2r call
-canonicalization cbid chdir chmod chown cid cl claude close closedir cloud cnhw cnt cnt8 combined
-command compacted concluded congruous could creat created cshuffle d2d d2h d884 descriptor device
-discovered dispatcher drop dropout dsa dup dup2 dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz ediv
-efficientzerotensor email enqueued environment ev fclose fcntl fdatasync fdopen fdopendir fetch fflush
-find float8e4m3 float8e5m2 folder fop fopen fops found fractal fragment freopen fseek fseeko fstat
-fstatat fsync ftell ftruncate fxstat fxstatat gaudi geforce gen ggml ghz gib git gkgs gpt gridwise h2d
-hccs headers hierarchy highres home host hwid hxw i16832 i8816 ibext id idx im2d im3d inferentia
-initialized instinct ipc iter iters job kargs key khz kib kjt library lifecycle line linear link list
-ll128 ll4mi loaded lookup lseek lstat lxstat lxstat64 m00 m01 mac map mask mhz mib mkdir mkdirat mkfifo
-mknod mkstemp mmap module msync multi multiplicand multiprocessor munmap nchw nd next ngpus nhwckrsc nnt
-noop not npu npus nthread number nvidia occupancy ogs open openat opendir out p2p p50 p90 p95 p99
-password per phone pipe pitch pjrt plugin ppo predicated pregraph private problem process processing
-prologue python quadro queued r2c radeon raked rblock readdir readlink redacted region registers regular
-relu6 rematerialization remove rename rewind rewinddir rmdir rmsnorm routing rows saves secret seekdir
-sensitive sequence setvbuf sgl sharp silu single sio splits sqe ssh stable stack stat stateless statvfs
+1c11 a10g a16w16 a2a a4w4 a8w8 abd ac2g access account acl aclnn aclop aclrt adapt address agg aic aicore
+aiv amd aot assigned awaitable bitmatrix bk0mk1 bk0nk1 bucket bytecode c10 c10d c2c c2r call
+canonicalization cbid chdir chmod chown cid cl claude close closedir cloud cnhw cnt cnt8 combined command
+compacted concluded congruous could creat created cshuffle d2d d2h d884 descriptor device discovered
+dispatcher dkb dmb drop dropcache dropout dsa dscd dsec dup dup2 dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz
+e5m2fnuz ediv efficientzerotensor email enqueued environment ev fclose fcntl fdatasync fdopen fdopendir
+fetch fflush find float8e4m3 float8e5m2 folder fop fopen fops found fractal fragment freopen fseek fseeko
+fstat fstatat fsync ftell ftruncate fxstat fxstatat gaudi geforce gen ggml ghz gib git gkgs gpt gridwise
+h2d hccs headers headobj hierarchy highres home host hwid hxw i16832 i8816 ibext id idx im2d im3d
+inferentia initialized instinct ipc iter iters job kargs key khz kib kjt library lifecycle line linear
+link list listobj ll128 ll4mi loaded lookup lseek lstat lxstat lxstat64 m00 m01 mac map mask mhz mib
+mkbuckets mkdir mkdirat mkdirs mkfifo mknod mkstemp mmap module msync multi multidel multiplicand
+multiprocessor munmap nchw nd next ngpus nhwckrsc nnt noop not npu npus nthread number nvidia occupancy
+ogs open openat opendir out p2p p50 p90 p95 p99 password per phone pipe pitch pjrt plugin ppo predicated
+pregraph private problem process processing prologue python quadro queued r2c radeon raked rblock readdir
+readlink redacted region registers regular relu6 rematerialization remove rename rewind rewinddir rkb rmb
+rmbuckets rmdir rmdirs rmfiles rmobjects rmsnorm routing rows rsec saves secret seekdir sensitive
+sequence setvbuf sgl sharp silu single sio splits sqe ssh stable stack stat statdirs stateless statvfs
 stdin stem successfully swiglu symlink synchronization t1r1s1 tail telldir templated tesla tfloat ticks
 tilesize tmpfile token tpu trainium trait traits triton truncate umask unalign undefined unknown unlink
-unlinkat user utime validation vmid wait warmup warpgroupsize warpsize web wise wrapper x6 xblock xdl
-xdlops xstat yblock zblock
+unlinkat user utime validation vmid wait warmup warpgroupsize warpsize web wise wkb wmb wrapper wrtn wsec
+x6 xblock xdl xdlops xstat yblock zblock
 """
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MANGLED: Final = re.compile(r"\d+[A-Za-z]{3,}|.*(?:EEE|[IE]Li|NS_|NS\d|ELb)")

@@ -23,10 +23,13 @@ _CATEGORY: Final = {
     "load": "checkpoint loaded",
 }
 
+DLIO_PHASES: Final = tuple(_CATEGORY)
+
 
 def _values(run: RunView, figure: str) -> Iterator[Value]:
     """The mean over epochs in each file and phase; least, most and first epoch where there are several."""
     table = run.table("storage")
+    table = with_words(table, "phase", DLIO_PHASES)
     rows = with_words(table, "figure", (figure,))
     if not len(rows):
         raise NotApplicable("the benchmark's files do not state it" if len(table) else NO_BENCHMARK)

@@ -74,7 +74,6 @@ _TOOLS: Final = (
     ),
 )
 """Marks of tools that write Chrome JSON, what their files are, and what to do instead."""
-_STORAGE: Final = "its figures are of disks: give results of DLIO, or traces of the job that loads the data"
 _OTHERS: Final = (
     (
         # Packets: a field of TracePacket first, and somewhere `trusted_packet_sequence_id`.
@@ -93,7 +92,11 @@ _OTHERS: Final = (
         "NCCL's RAS as text",
         "write it as JSON: ncclras -f json (NCCL 2.28.7 and later)",
     ),
-    (rb'\s*\{"sysstat"', "the output of iostat or another tool of sysstat", _STORAGE),
+    (
+        rb'\s*\{"sysstat"',
+        "the output of a tool of sysstat, without devices",
+        "give that of `iostat -x -t -o JSON 1`",
+    ),
     (
         rb"(?:Device_id,)?Step,(?:Type,Index,)?Computing,Communication\(Not",
         "a table of an Ascend job's steps: sums, not rows",

@@ -262,12 +262,28 @@ REQUEST_TRACE: Final = _versioned_schema(
 STORAGE: Final = _versioned_schema(
     "storage",
     *_SOURCE,
-    _required("phase", _WORD, "train, eval; save or load of a checkpoint"),
+    _required(
+        "phase",
+        _WORD,
+        "train, eval; save or load of a checkpoint; of a store: read, write, trim, flush, mixed, all, ...",
+    ),
     _nullable("epoch", pa.int32(), "number of the epoch; null for a figure of the whole run"),
-    _required("figure", _NAME, "accelerator_utilization, samples_per_s, bytes_per_s, time, epoch_time"),
+    _nullable("job", _NAME, "job of a benchmark, or device, that the figure is of; null: all"),
+    _nullable("sample", pa.int32(), "number of a monitor's report, or of a repetition"),
+    _required("figure", _NAME, "accelerator_utilization, samples_per_s, epoch_time, ..., or of STORE_UNITS"),
+    _nullable("stat", _NAME, "min, max, p50, p99.9, ...; null for a mean, a rate or a time"),
     _required("unit", _WORD, "base SI unit"),
     _required("value", pa.float64(), "as the benchmark states it, in base SI units"),
 )
+
+STORE_UNITS: Final = {
+    "bytes_per_s": "B/s",
+    "operations_per_s": "1/s",
+    "entries_per_s": "1/s",
+    "latency": "s",
+    "utilization": "1",
+}
+"""Figures of a store, by benchmarks and monitors, with their units."""
 
 IO_CALL_KINDS: Final = ("read", "write", "metadata", "application")
 

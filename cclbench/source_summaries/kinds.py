@@ -17,12 +17,13 @@ from cclbench.source_summaries.served_apart import summarise_served_apart
 from cclbench.source_summaries.serving import summarise_serving
 from cclbench.source_summaries.snapshots import summarise_snapshots
 from cclbench.source_summaries.step_times import summarise_step_times
-from cclbench.source_summaries.storage import summarise_io_calls, summarise_storage
+from cclbench.source_summaries.storage import summarise_io_calls, summarise_storage, summarise_stores
 from cclbench.source_summaries.summary import Summarise
 from cclbench.source_summaries.sweeps import summarise_sweeps
 
 KINDS: Final[tuple[Summarise, ...]] = (
     summarise_storage,
+    summarise_stores,
     summarise_io_calls,
     summarise_agents,
     summarise_roles,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Storage by DLIO's results, and calls for files by DFTracer's traces."""
+"""Storage by DLIO's results, stores by FIO, elbencho and iostat, and calls for files by DFTracer's traces."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ _COLUMNS: Final = (
 )
 _MOST_RESULTS: Final = 8
 _TRAINING: Final = "training"
+_Figure = tuple[str, str | None]
+_STORE_FIGURES: Final[tuple[_Figure, ...]] = (
+    (metric_name("storage.throughput"), None),
+    (metric_name("storage.iops"), None),
+    (metric_name("storage.latency"), None),
+    (metric_name("storage.latency"), "p99"),
+    (metric_name("storage.utilization"), None),
+)
+_STORE_COLUMNS: Final = (
+    FigureColumn(name="what", key=True),
+    FigureColumn(name="rate", unit="B/s", lead=True),
+    FigureColumn(name="operations", unit="1/s", lead=True),
+    FigureColumn(name="latency", unit="s"),
+    FigureColumn(name="p99", unit="s"),
+    FigureColumn(name="utilization", unit="1"),
+)
 _IO_TIME: Final = metric_name("storage.io_time")
 _IO_BYTES: Final = metric_name("storage.io_bytes")
 _IO_RATE: Final = metric_name("storage.io_rate")
@@ -77,6 +93,49 @@ def _sentence(name: str, rows: Mapping[str, Row]) -> str:
     if time is not None:
         parts.append(f"{humanise(time.number, 's')} a checkpoint")
     return f"{name[:1].upper()}{name[1:]}: {', '.join(parts)}."
+
+
+def summarise_stores(inputs: SummaryInputs) -> Iterator[SourceSummary]:
+    """A row for each job or device and operation; sentences of the first ones."""
+    found: dict[str, dict[_Figure, Row]] = {}
+    for row in inputs.results.summary:
+        figure = row.metric, row.stat
+        if figure in _STORE_FIGURES and row.rank is None and row.category and row.value is not None:
+            found.setdefault(row.category, {})[figure] = row
+    if not found:
+        return
+    yield SourceSummary(
+        kind="stores",
+        heading="What the store delivers",
+        sentences=[_store_sentence(owner, rows) for owner, rows in list(found.items())[:_MOST_RESULTS]],
+        tables=[
+            FigureTable(
+                subject="stores",
+                title="Stores",
+                columns=_STORE_COLUMNS,
+                rows=[
+                    (owner, *(rows[key].value if key in rows else None for key in _STORE_FIGURES))
+                    for owner, rows in found.items()
+                ],
+            )
+        ],
+        absent=["what caches of the host served"],
+    )
+
+
+def _store_sentence(owner: str, rows: Mapping[_Figure, Row]) -> str:
+    rate, operations, latency, p99, utilization = (rows.get(figure) for figure in _STORE_FIGURES)
+    parts = []
+    if rate is not None:
+        parts.append(humanise(rate.number, "B/s"))
+    if operations is not None:
+        parts.append(f"{operations.number:,.4g} operations/s")
+    if latency is not None:
+        worst = "" if p99 is None else f" (p99 {humanise(p99.number, 's')})"
+        parts.append(f"{humanise(latency.number, 's')} each{worst}")
+    if utilization is not None:
+        parts.append(f"with a request {humanise(utilization.number, '1')} of the time")
+    return f"{owner}: {', '.join(parts)}."
 
 
 def summarise_io_calls(inputs: SummaryInputs) -> Iterator[SourceSummary]:

@@ -135,10 +135,11 @@ def survives(pieces: tuple[str, ...], path: Path) -> bool:
 def samples() -> dict[str, list[tuple[str, bytes]]]:
     """Small files by the reader that recognises them."""
     found: dict[str, list[tuple[str, bytes]]] = {}
-    step_times, ascend, rocprof, agents, storage, calls, chips = (
+    step_times, ascend, rocprof, agents, storage, stores, calls, chips = (
         importlib.import_module(f"formats.test_{name}")
         for name in (
-            *("step_times", "ascend", "rocprof", "agent_session", "dlio", "dftracer", "tpu_duty_cycle"),
+            *("step_times", "ascend", "rocprof", "agent_session", "dlio", "stores", "dftracer"),
+            "tpu_duty_cycle",
         )
     )
     more = {
@@ -153,6 +154,7 @@ def samples() -> dict[str, list[tuple[str, bytes]]]:
         "summary.json": json.dumps(storage.SUMMARY).encode(),
         "0_output.json": json.dumps(storage.STEPS).encode(),
         "per_epoch_stats.json": json.dumps(storage.EPOCHS).encode(),
+        **{name: text.encode() for _, name, text in stores.FILES.values()},
         "calls.pfw": b"[\n" + _json_lines(*calls.ROWS),
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -23,6 +23,7 @@ PAGES = {
     "findings.md": 3,
     "beyond-one-machine.md": 2,
     "timeline-reader.md": 1,
+    "is-it-the-loader.md": 5,
     "stragglers.md": 2,
     "history.md": 3,
     "search.md": 4,

@@ -70,6 +70,18 @@ def test_what_it_calls_mb_and_gb_is_binary(written: Written) -> None:
     assert "may have cached" in found.notes[0]
 
 
+def test_checkpoints_of_versions_that_only_save_are_saved(written: Written) -> None:
+    """1,042 GiB in 8 s each: 130.25 GiB/s, which it calls GB."""
+    metric = {"checkpoint_io_mean_GB_per_second": 130.25, "checkpoint_duration_mean_seconds": 8}
+    found = read(written({"num_accelerators": 1024, "metric": metric})).storage
+    assert found is not None
+    rows = found.select(["phase", "figure", "value"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
+        ("save", "bytes_per_s", 130.25 * 1024**3),
+        ("save", "time", 8.0),
+    ]
+
+
 def test_steps_are_numbered_through_the_epochs(written: Written) -> None:
     found = read(written(STEPS, "3_output.json"))
     assert found.log_steps is not None

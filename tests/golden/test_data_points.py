@@ -24,9 +24,10 @@ COUNTS = {
     "tiny-llama-fsdp2-tp2-gloo-cpu": BOTH | {("tp", kind): 72 for kind in ("reduce_scatter", "all_reduce")},
     "tiny-llama-operators-ddp2-gloo-cpu": {("default_pg", "all_reduce"): 6},
     "tiny-llama-profile-ddp2-gloo-cpu": {("default_pg", "all_reduce"): 10},
+    "tiny-llama-slow-store-cpu": {},
 }
 """By group and kind, of each rank, over its steps; `dp` and `tp` are each rank's group of that dimension."""
-FIRST = {"tiny-llama-profile-ddp2-gloo-cpu": 11}
+FIRST = {"tiny-llama-profile-ddp2-gloo-cpu": 11, "tiny-llama-slow-store-cpu": 8}
 """The first step of the trace: 3, but of those that waited longer."""
 WRAPPERS = ("autograd::", "torch::autograd::")
 CALLS = ("c10d::", "_c10d_functional::")
@@ -111,7 +112,8 @@ def test_times_are_a_sweeps_over_rows(
             split = [measured.pop(f"time.exposed_{part}") for part in ("wait", "transfer", "unmatched")]
             # concurrent collectives share an instant in equal parts, which need not be whole nanoseconds
             assert abs(sum(split) - measured["time.exposed_comm"]) <= 1, (rank, step)
-            assert measured == {"time.exposed_copy": 0, "time.overlapped": 0, **parts}, (rank, step)
+            none = dict.fromkeys(("time.exposed_comm", "time.exposed_copy", "time.overlapped"), 0)
+            assert measured == none | parts, (rank, step)
         busy = sum(parts["time.step"] - parts["time.idle"] for parts in by_hand.values())
         of_rank = [row for row in run.rows if row["metric"] == "time.phase" and row["rank"] == rank]
         held = {

@@ -208,6 +208,16 @@ SENTENCES = {
         "storage",
         ["Training: accelerators compute 93.6 % of the time, 708.9 samples/s, 104 GB/s."],
     ),
+    "dlio/tests/test_data/iostat.json": (
+        "stores",
+        [  # Σ r/s · r_await / Σ r/s = 484.6 µs; 1,109,166,964 B/s in the mean of 131 reports
+            "flush: 0.3965 operations/s, 7.05 ms each.",
+            "read: 1.11 GB/s, 9,245 operations/s, 485 µs each.",
+            "trim: 0 B/s, 0 operations/s.",
+            "write: 5.42 MB/s, 276.7 operations/s, 1.40 ms each.",
+            "all: with a request 75.1 % of the time.",
+        ],
+    ),
     "dftracer/examples": (
         "io_calls",
         [

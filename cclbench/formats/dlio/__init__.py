@@ -26,7 +26,7 @@ from cclbench.ground.evidence_schema import LOG_STEPS, STORAGE
 from cclbench.ground.units import GIB, MIB
 
 _SUMMARY: Final = re.compile(
-    rb'"(?:(?:train|eval)_au_percentage|(?:save|load)_checkpoint_io_mean_GB_per_second)"'
+    rb'"(?:(?:train|eval)_au_percentage|(?:(?:save|load)_)?checkpoint_io_mean_GB_per_second)"'
 )
 _STEPS: Final = re.compile(rb'"load"\s*:\s*\{\s*"(?:block1|eval)"\s*:\s*\[')
 _EPOCHS: Final = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\{\s*"start"\s*:\s*"[^"]{10,40}"\s*,\s*"(?:block1|eval)"')
@@ -73,7 +73,7 @@ class Dlio(EvidenceReader):
         if "metric" in found.entries:
             return _summary(found)
         epochs = [name for name in found.entries if name.isascii() and name.isdigit() and len(name) < 8]
-        parts = [(int(name), _object(found, name)) for name in sorted(epochs, key=int)]
+        parts = [(int(name), found.object_of(name)) for name in sorted(epochs, key=int)]
         if parts and all("load" in epoch.entries for _, epoch in parts):
             rank = _RANK.fullmatch(path.name)
             return _rank_steps(parts, None if rank is None else int(rank[1]))
@@ -83,15 +83,8 @@ class Dlio(EvidenceReader):
         return Evidence(storage=pa.Table.from_pylist(rows, schema=STORAGE), facts={"epochs": len(rows)})
 
 
-def _object(owner: WrittenResult, name: str) -> WrittenResult:
-    entries = owner.entries[name]
-    if not isinstance(entries, dict):
-        raise owner.entry_error(f"{name} is not an object")
-    return WrittenResult(entries, f"{owner.where}: {name}")
-
-
 def _summary(found: WrittenResult) -> Evidence:
-    metric = _object(found, "metric")
+    metric = found.object_of("metric")
     rows = [row for phase in _PHASES for row in _figure_rows(metric, phase)]
     if not rows:
         raise metric.entry_error("has no figure of training, evaluation or checkpoints")
@@ -112,6 +105,8 @@ def _figure_rows(metric: WrittenResult, phase: str) -> Iterator[dict[str, Any]]:
     """A row of each epoch, or one of the whole run."""
     for key, (figure, unit, factor) in _FIGURES.items():
         name = key.format(phase=phase)
+        if phase == "save" and name not in metric.entries:
+            name = name.removeprefix("save_")  # before it loaded checkpoints, too
         stated = metric.entries.get(name)
         values = enumerate(stated, 1) if isinstance(stated, list) else [(None, stated)]
         for epoch, value in values:
@@ -142,7 +137,7 @@ def _rank_steps(epochs: list[tuple[int, WrittenResult]], rank: int | None) -> Ev
     """A row for each step of training; they are numbered through all epochs."""
     rows, left_out = list[dict[str, Any]](), Counter[str]()
     for _, epoch in epochs:
-        load, whole = (_object(epoch, name) if name in epoch.entries else epoch for name in ("load", "proc"))
+        load, whole = (epoch.object_of(name) if name in epoch.entries else epoch for name in ("load", "proc"))
         for block in load.entries:
             waits, times = load.list_of(block) or [], whole.list_of(block) or []
             if len(waits) != len(times):

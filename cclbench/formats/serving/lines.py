@@ -36,6 +36,20 @@ class WrittenResult:
             raise self.entry_error(f"{name} is not a list")
         return value
 
+    def object_of(self, name: str) -> WrittenResult:
+        """The object with this name, empty if absent; `InputError` if it is none."""
+        entries = self.entries.get(name, {})
+        if not isinstance(entries, dict):
+            raise self.entry_error(f"{name} is not an object")
+        return WrittenResult(entries, f"{self.where}: {name}")
+
+    def objects_of(self, name: str) -> list[WrittenResult]:
+        """The objects of the list with this name, none if absent; `InputError` if an entry is none."""
+        entries = self.list_of(name) or []
+        if not all(isinstance(entry, dict) for entry in entries):
+            raise self.entry_error(f"{name} has an entry that is not an object")
+        return [WrittenResult(entry, f"{self.where}: {name} {n:,}") for n, entry in enumerate(entries, 1)]
+
     def bounded_number(self, name: str, value: object, most: int = MOST) -> float:
         """A count, a rate or a time from 0 to `most`; `InputError` otherwise."""
         if not is_number(value) or not 0 <= value <= most:
