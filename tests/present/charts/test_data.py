@@ -11,10 +11,10 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from helpers.report_run import HOSTILE, by_rank, by_step, results, row, subject
 from helpers.typed import PUBLISHED
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from cclbench.comparison.comparison import PARTS, PartChange, Versus
