@@ -34,7 +34,7 @@ _AGAIN: Final = "record it again with the plug-in"
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
-class _Args(msgspec.Struct):
+class _OperationArgs(msgspec.Struct):
     communicator: int | None = msgspec.field(default=None, name="CommHash")
     seq: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = msgspec.field(default=None, name="SeqNum")
     count: Count | None = msgspec.field(default=None, name="Count")
@@ -48,17 +48,17 @@ class _Args(msgspec.Struct):
     end: Count | None = msgspec.field(default=None, name="StopGpuClk")
 
 
-class _Event(msgspec.Struct):
+class _ExampleEvent(msgspec.Struct):
     name: str
     cat: str
     ph: Literal["b", "e"]
-    args: _Args = msgspec.field(default_factory=_Args)
+    args: _OperationArgs = msgspec.field(default_factory=_OperationArgs)
 
 
 @dataclass(slots=True)
 class _Operation:
     name: str
-    args: _Args
+    args: _OperationArgs
     channels: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Begin and end by the GPU's clock, of each channel."""
 
@@ -117,7 +117,7 @@ _MOST_METHODS: Final = 40
 
 def _operations(path: Path, left_out: Counter[str]) -> Iterator[_Operation]:
     """The operations in order, each with the channels that stand between its begin and its end."""
-    decoder, current = msgspec.json.Decoder(_Event), None
+    decoder, current = msgspec.json.Decoder(_ExampleEvent), None
     at, complete = 0, False
     for at, text in numbered_lines(path, _MOST_BYTES):
         complete |= text == "{}]"
@@ -140,7 +140,7 @@ def _operations(path: Path, left_out: Counter[str]) -> Iterator[_Operation]:
         raise damaged_error(path, what, line=at, hint="let the job end, or " + _AGAIN)
 
 
-def _add_channel(operation: _Operation | None, event: _Event, left_out: Counter[str]) -> None:
+def _add_channel(operation: _Operation | None, event: _ExampleEvent, left_out: Counter[str]) -> None:
     args = event.args
     if event.ph != "b":
         return

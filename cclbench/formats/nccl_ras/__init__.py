@@ -40,7 +40,7 @@ Place = tuple[str, int, int]
 """Host, process and GPU: a rank of the job."""
 
 
-class _Status(msgspec.Struct):
+class _RankStatus(msgspec.Struct):
     init_state: int = 0
     async_error: int = 0
     abort_flag: bool = False
@@ -53,7 +53,7 @@ class _Rank(msgspec.Struct):
     host: str
     pid: int
     nvml_dev: int
-    status: _Status
+    status: _RankStatus
     collective_counts: dict[str, Count] = {}
 
     @property
@@ -61,7 +61,7 @@ class _Rank(msgspec.Struct):
         return self.host, self.pid, self.nvml_dev
 
 
-class _Communicator(msgspec.Struct):
+class _RasCommunicator(msgspec.Struct):
     hash: str
     size: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
     ranks: list[_Rank]
@@ -77,9 +77,9 @@ class _Ras(msgspec.Struct):
     timeouts_count: Count = 0
 
 
-class _Snapshot(msgspec.Struct):
+class _RasSnapshot(msgspec.Struct):
     nccl_version: str
-    communicators: list[_Communicator]
+    communicators: list[_RasCommunicator]
     ras: _Ras = msgspec.field(default_factory=_Ras)
     cuda_runtime_version: Count = 0
     cuda_driver_version: Count = 0
@@ -168,13 +168,13 @@ def _published_name(name: str, redactor: Redactor) -> str:
     return text
 
 
-def _decode(path: Path) -> _Snapshot:
+def _decode(path: Path) -> _RasSnapshot:
     from cclbench.formats.texts import damaged_error, read_whole, reason_of
 
     hint = "write it again: ncclras -f json"
     text = read_whole(path, _MOST_BYTES, hint=hint)
     try:
-        snapshot = msgspec.json.decode(text, type=_Snapshot)
+        snapshot = msgspec.json.decode(text, type=_RasSnapshot)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise damaged_error(path, reason_of(error), hint=hint) from None
     for communicator in snapshot.communicators:
@@ -185,7 +185,7 @@ def _decode(path: Path) -> _Snapshot:
     return snapshot
 
 
-def _ranks_of_job(communicators: list[_Communicator]) -> dict[Place, int]:
+def _ranks_of_job(communicators: list[_RasCommunicator]) -> dict[Place, int]:
     """The ranks in the largest communicator, if it has all places of the job; else none."""
     everyone = {one.place for communicator in communicators for one in communicator.members}
     orders = [
@@ -196,7 +196,7 @@ def _ranks_of_job(communicators: list[_Communicator]) -> dict[Place, int]:
     return orders[0] if orders and all(order == orders[0] for order in orders) else {}
 
 
-def _notes(snapshot: _Snapshot, of_job: dict[Place, int]) -> Iterator[str]:
+def _notes(snapshot: _RasSnapshot, of_job: dict[Place, int]) -> Iterator[str]:
     """Ranks that do not answer, and ranks with errors, each once."""
     silent, failed = dict[Place, str](), dict[Place, str]()
     for number, communicator in enumerate(snapshot.communicators):
@@ -220,13 +220,13 @@ def _notes(snapshot: _Snapshot, of_job: dict[Place, int]) -> Iterator[str]:
         yield f"RAS had {timeouts:,} timeouts of its own: more ranks may be missing"
 
 
-def _absence(status: _Status) -> str:
+def _absence(status: _RankStatus) -> str:
     if status.considered_dead:
         return "is considered dead"
     return "does not answer" if status.unresponsive else "is not in the communicator, or no longer"
 
 
-def _errors(status: _Status) -> list[str]:
+def _errors(status: _RankStatus) -> list[str]:
     """What a rank that answers reports; empty if all is well."""
     words = ["still initialises"] if status.init_state == _IN_PROGRESS else []
     for when, code in (("while it initialised", status.init_state), ("since", status.async_error)):

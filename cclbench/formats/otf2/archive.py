@@ -124,7 +124,7 @@ class DefinitionReader:
         self.found["contexts"][ref] = region
 
 
-class _Frame:
+class _OpenRegion:
     """A region that has begun, with the messages and collectives in it so far."""
 
     __slots__ = ("begin", "held", "region")
@@ -141,7 +141,7 @@ class EventReader:
         self, library: Any, output: BinaryIO, locations: Sequence[int], contexts: dict[int, int]
     ) -> None:
         self._output, self._contexts = output, contexts
-        self._open: dict[int, list[_Frame]] = {location: [] for location in locations}
+        self._open: dict[int, list[_OpenRegion]] = {location: [] for location in locations}
         self._columns: list[array[Any]] = [array("d" if name == "value" else "Q") for name in COLUMNS]
         self._receives: dict[int, int] = {}
         """Begin of the call that posted it, by request."""
@@ -211,7 +211,7 @@ class EventReader:
             self._put_row(kind, location, time, time, NONE, 1, *rest, posted or time)
 
     def _enter(self, location: int, time: int, _: Any, _attributes: Any, region: int) -> None:
-        self._open[location].append(_Frame(region, time))
+        self._open[location].append(_OpenRegion(region, time))
 
     def _leave(self, location: int, time: int, _: Any, _attributes: Any, region: int) -> None:
         frames = self._open[location]

@@ -17,7 +17,7 @@ import numpy as np
 from cclbench.classify import collective_name
 from cclbench.formats import Names, Payload, Rows, Trace
 from cclbench.formats.otf2 import archive, definitions
-from cclbench.formats.otf2.definitions import Definitions, Member
+from cclbench.formats.otf2.definitions import Definitions, MpiProcess
 from cclbench.formats.otf2.process import Block
 from cclbench.formats.otf2.sizes import COMMUNICATES, KINDS, Amounts, collective_amounts
 from cclbench.formats.trace import plausible_amount
@@ -35,7 +35,7 @@ class MessageCalls:
     """Adds the payloads of calls to the trace, and makes rows of those that no region is the row of."""
 
     found: Definitions
-    member: Member
+    member: MpiProcess
     trace: Trace
     _kept: dict[tuple[int, ...], Payload] = field(default_factory=dict)
     _lanes: list[tuple[str, ...]] = field(default_factory=list)

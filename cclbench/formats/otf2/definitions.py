@@ -62,7 +62,7 @@ class Clock(msgspec.Struct, array_like=True, frozen=True):
         return (seconds * np.uint64(up) + part).astype(np.int64) + np.int64(shift)
 
 
-class Process(msgspec.Struct, array_like=True, frozen=True):
+class LocationGroup(msgspec.Struct, array_like=True, frozen=True):
     """A group of locations; `creator` is the process that an accelerator belongs to."""
 
     name: str
@@ -87,7 +87,7 @@ class Region(msgspec.Struct, array_like=True, frozen=True):
     role: int
 
 
-class Group(msgspec.Struct, array_like=True, frozen=True):
+class RankGroup(msgspec.Struct, array_like=True, frozen=True):
     """Members of a kind that `kind` states: locations, or ranks."""
 
     kind: int
@@ -103,7 +103,7 @@ class Comm(msgspec.Struct, array_like=True, frozen=True):
     group: int
 
 
-class Metric(msgspec.Struct, array_like=True, frozen=True):
+class MetricMember(msgspec.Struct, array_like=True, frozen=True):
     """One value of a metric: value · base^exponent; `mode` says of which time it is."""
 
     name: str
@@ -113,7 +113,7 @@ class Metric(msgspec.Struct, array_like=True, frozen=True):
     unit: str
 
 
-class Member(msgspec.Struct, frozen=True):
+class MpiProcess(msgspec.Struct, frozen=True):
     """A process to be read as one rank: its rank in MPI, None without MPI, and its locations by number."""
 
     name: str
@@ -127,12 +127,12 @@ class Definitions(msgspec.Struct, frozen=True, dict=True):
     """All definitions, by number."""
 
     clock: Clock | None
-    processes: dict[int, Process]
+    processes: dict[int, LocationGroup]
     locations: dict[int, Location]
     regions: dict[int, Region]
-    groups: dict[int, Group]
+    groups: dict[int, RankGroup]
     comms: dict[int, Comm]
-    members: dict[int, Metric]
+    members: dict[int, MetricMember]
     metrics: dict[int, list[int] | int]
     creator: str | None = None
 
@@ -145,7 +145,7 @@ class Definitions(msgspec.Struct, frozen=True, dict=True):
         return ()
 
     @cached_property
-    def ranks(self) -> tuple[Member, ...]:
+    def ranks(self) -> tuple[MpiProcess, ...]:
         """Processes with threads, those of MPI first and in the order of their ranks."""
         rank_of = {
             self.locations[one].process: rank
@@ -162,7 +162,7 @@ class Definitions(msgspec.Struct, frozen=True, dict=True):
                 (streams if location.kind == ACCELERATOR else threads).append(number)
         order = sorted(places, key=lambda process: (process not in rank_of, rank_of.get(process, 0), process))
         return tuple(
-            Member(str(place), rank_of.get(process), place, *map(tuple, map(sorted, places[process])))
+            MpiProcess(str(place), rank_of.get(process), place, *map(tuple, map(sorted, places[process])))
             for place, process in enumerate(order)
             if any(self.locations[one].events for one in (*places[process][0], *places[process][1]))
         )
@@ -196,13 +196,13 @@ class Definitions(msgspec.Struct, frozen=True, dict=True):
             return rank if rank in ranks else None
         return ranks[rank] if rank < len(ranks) else None
 
-    def _group_of(self, comm: int) -> Group | None:
+    def _group_of(self, comm: int) -> RankGroup | None:
         """The group of a communicator of MPI."""
         group = self.groups.get(self.comms[comm].group) if comm in self.comms else None
         known = group is not None and group.paradigm == MPI and group.kind in (_COMM_GROUP, _COMM_SELF)
         return group if known else None
 
-    def metric_members(self, metric: int) -> list[Metric]:
+    def metric_members(self, metric: int) -> list[MetricMember]:
         """The values of a metric, or of the metric that it is an instance of; empty if it is undefined."""
         listed = self.metrics.get(metric, [])
         if isinstance(listed, int):

@@ -43,17 +43,17 @@ class Archive:
 
     def blocks(self, locations: Sequence[int]) -> Iterator[Block]:
         """The rows of these locations, in bounded blocks, by the end of regions and messages."""
-        source, order = self._process.stdout, self._process.stdin
-        assert source is not None and order is not None  # noqa: S101, PT018
+        answers, order = self._process.stdout, self._process.stdin
+        assert answers is not None and order is not None  # noqa: S101, PT018
         try:
             order.write(" ".join(map(str, locations)).encode() + b"\n")
             order.close()
         except BrokenPipeError:
             raise _EndedError from None
-        while rows := _read_size(source):
-            columns = [np.frombuffer(_read_exactly(source, 8 * rows), np.uint64) for _ in archive.COLUMNS]
+        while rows := _read_size(answers):
+            columns = [np.frombuffer(_read_exactly(answers, 8 * rows), np.uint64) for _ in archive.COLUMNS]
             yield dict(zip(archive.COLUMNS, columns, strict=True))
-        self.counts = msgspec.json.decode(_read_exactly(source, _read_size(source)), type=dict[str, int])
+        self.counts = msgspec.json.decode(_read_exactly(answers, _read_size(answers)), type=dict[str, int])
 
 
 class _EndedError(Exception):
@@ -102,12 +102,12 @@ def _started(path: Path, said: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _read_size(source: IO[bytes]) -> int:
-    return int.from_bytes(_read_exactly(source, 8), sys.byteorder)
+def _read_size(answers: IO[bytes]) -> int:
+    return int.from_bytes(_read_exactly(answers, 8), sys.byteorder)
 
 
-def _read_exactly(source: IO[bytes], size: int) -> bytes:
-    content = source.read(size)
+def _read_exactly(answers: IO[bytes], size: int) -> bytes:
+    content = answers.read(size)
     if len(content) < size:
         raise _EndedError
     return content

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cclbench.formats import Names, Rows, Trace
 from cclbench.formats.otf2 import archive, definitions
 from cclbench.formats.otf2.calls import MessageCalls
-from cclbench.formats.otf2.definitions import Definitions, Member
+from cclbench.formats.otf2.definitions import Definitions, MpiProcess
 from cclbench.formats.otf2.metrics import MetricSamples
 from cclbench.formats.otf2.process import HINT, Block, open_archive
 from cclbench.formats.trace import LATEST_NS, impossible_value
@@ -32,7 +32,7 @@ _MOST_LOCATION: Final = 1 << 52
 _KINDS: Final = ("op", "annotation", "other", "kernel", "copy")
 
 
-def list_members(path: Path) -> tuple[Member, ...]:
+def list_members(path: Path) -> tuple[MpiProcess, ...]:
     """The processes of an archive; `InputError` without any."""
     with open_archive(path) as opened:
         if not opened.definitions.ranks:
@@ -69,7 +69,7 @@ def _member_rows(path: Path, name: str, trace: Trace) -> Iterator[Rows | pa.Tabl
             trace.notes.append("the tracer paused: messages and collectives are matched by order alone")
 
 
-def _facts(found: Definitions, member: Member) -> TraceFacts:
+def _facts(found: Definitions, member: MpiProcess) -> TraceFacts:
     groups = []
     for comm, name in found.comm_names.items():
         ranks = found.comm_ranks(comm, member.rank)
@@ -93,7 +93,7 @@ class _BlockReader:
 
     path: Path
     found: Definitions
-    member: Member
+    member: MpiProcess
     trace: Trace
     names: dict[str, Names] = field(default_factory=lambda: {kind: Names() for kind in _KINDS})
     calls: MessageCalls = field(init=False)
