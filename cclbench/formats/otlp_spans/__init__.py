@@ -11,6 +11,7 @@ ids, resources and events are not.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -94,6 +95,7 @@ class OtlpSpans(EvidenceReader):
         "`vllm serve --otlp-traces-endpoint`, SGLang's `--enable-trace`, to a collector's `file` exporter"
     )
     versions = "OTLP 1 as JSON; attributes gen_ai.latency.* of vLLM 0.4 to 0.11 and SGLang 0.5"
+    figures = re.compile(r"startTimeUnixNano|endTimeUnixNano|timeUnixNano|intValue")
     tested = "documentation: OTLP's file exporter, the sources of vLLM and SGLang; no file of a server"
 
     def sniff(self, head: bytes) -> float:
