@@ -45,7 +45,7 @@ KNOWN: Final = (
 """Parts of cclbench whose literals are names that it reads."""
 MORE: Final = """
 1c11 910b 910c a10 a100 a10g a16w16 a2a a30 a40 a4w4 a800 a8w8 abd ac2g access account acl aclnn aclop
-aclrt adapt address addressable ag agg aic aicore aiv allowed amd and aot ar as assigned at autotune
+aclrt adapt address addressable ag agg aic aicore aiv al allowed amd and aot ar as assigned at autotune
 awaitable b100 b200 b2b b300 bf bitmatrix bk0mk1 bk0nk1 bn bprop bucket by bytecode c10 c10d c2c c2r
 call canonicalization capacity cbid cga chdir chmod chown cid ck cl claude close closedir cloud cnhw
 cnt cnt8 combined command commands compacted concluded congruous could counting creat created cshuffle
@@ -55,15 +55,15 @@ executions f2f fclose fcntl fdatasync fdopen fdopendir fetch fflush find float8e
 folder fop fopen fops found fp fractal fragment freopen from fseek fseeko fstat fstatat fsync ftell
 ftruncate fxstat fxstatat gaudi gaudi2 gaudi3 gb200 gb300 gddr6 ge geforce gen ggml gh200 ghz gib git
 gkgs gpt gridwise gt gtx gz h100 h20 h200 h2d h800 hbm2 hbm2e hbm3 hbm3e hccs headers hierarchy highres
-home host hub hw hwid hxw i16832 i8816 ibext id idx if im2d im3d in inferentia initialized instinct
+home host ht hub hw hwid hxw i16832 i8816 ibext id idx if im2d im3d in inferentia initialized instinct
 invoke io ipc is iter iters job kargs key khz kib kjt kv l4 l40 l40s le library lifecycle line linear
 link list ll ll128 ll4mi lm lns loaded lookup lr lseek lstat lt lxstat lxstat64 m00 m01 mac map mask
 mhz mi100 mi210 mi250 mi250x mi300a mi300x mi325x mi350x mi355x mi50 mib mkdir mkdirat mkfifo mknod
 mkstemp mm mmap module ms msync multi multiplicand multiprocessor munmap nchw nd ne next ngpus nhwckrsc
-nn nnt no noop not npu npus ns nt nthread number nvidia nvl occupancy of ogs on op open openat opendir
-or out p100 p2p p50 p90 p95 p99 partials password pcie people per phone pipe pitch pjrt plugin ppo
-predicated pregraph private problem process processing prologue py python qk quadro queued r2c radeon
-raked rblock readdir readlink redacted redistribute region registers regs regular relu6
+nn nnt no noop not npu npus ns nt nthread number nv nvidia nvl occupancy of ogs on op open openat
+opendir or out p100 p2p p50 p90 p95 p99 partials password pcie people per phone pipe pitch pjrt plugin
+ppo predicated pregraph private problem process processing prologue py python qk quadro queued r2c
+radeon raked rblock readdir readlink redacted redistribute region registers regs regular relu6
 rematerialization remove rename rewind rewinddir rmdir rmsnorm routing rows rs rtx rx s2s saves secret
 seekdir sensitive sequence setvbuf sgl sharp silu single sio slinky sm smem so specialization splits
 sqe ssh stable stack stages stat stateless statvfs stdin stem successfully suggested sweep swiglu sxm

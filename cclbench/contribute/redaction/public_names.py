@@ -36,7 +36,7 @@ PARTS: Final = frozenset(
 _FREE: Final = 4
 """Most letters and digits of a text, or of an argument of a template, that are not those of a public part."""
 _NAMED, _LONGEST_UNNAMED = 4, 5
-"""Fewest letters of public parts, of three letters or more, of a text that is longer than the latter."""
+"""Fewest letters of public parts of a text that is longer than the latter and has other letters or digits."""
 
 _LETTERS: Final = "jqvwxyz"
 """No rule that classifies names has a word of these letters alone."""
@@ -50,7 +50,7 @@ _LETTER_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 """Parts of a word: by its capitals, and numbers."""
 _FORM: Final = re.compile(
     rf"\d{{1,4}}(?:x\d{{1,4}}){{1,4}}|{TOKEN.pattern}|[hsi]?(?:884|8816|1688|16816|16832|16864)"
-    r"|(?:x?(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|(?:mx)?fp(?:4|8|16|32|64)))+"
+    r"|(?:x?(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|(?:mx)?fp(?:4|8|16|32|64)))+|(?:b?float|u?int)(?:4|8|16|32|64)"
     r"|(?:sm|[tdpec]p|hs|bs|isa)\d{1,3}a?|gfx\d{3,4}|\d{1,4}(?:[kmgt]i?b?|ul{0,2}|[fl])",
     re.IGNORECASE,
 )
@@ -66,11 +66,12 @@ _READ: Final = re.compile(
     r"\b(?:pred|token|bf16|[suf]\d{1,2}\w{0,8}|c64|c128)\[[\d,<= ]*\](?:\{[\dTLSE,:()]*\})?"
     r"|\bsizes = \[[\[\]\d, ]*\]|\b(?:seq|op_id|stashed seq) ?= ?\d{1,19}|\bProfilerStep#\d{1,9}"
     r"|\bp?(?:jit|map)_+\w+\(\d{1,20}\)|\bsq\d{1,15}sk\d{1,15}(?:sqsq|sqsk)?\d{0,15}(?:sqsk\d{1,15})?"
+    r"|(?<=\.py)(?::\d{1,6}\b|\(\d{1,6}\)(?=: ))|\bhcom_[A-Za-z]+__\d{1,4}(?:_\d{1,4}){1,2}\b"
     r"|(?<![\w:])0000(?::[0-9a-fA-F]{2}){2}(?:\.\d)?|\b9223372036854775807\b",
     re.ASCII,
 )
-"""Figures of names: shapes, numbers of operators, steps and programs, sums of lengths, PCI addresses, which are
-the same on every machine of a kind."""
+"""Figures of names: shapes, numbers of operators, steps and programs, sums of lengths, lines of Python, PCI
+addresses, which are the same on every machine of a kind."""
 _CODE: Final = re.compile(r"[ST][0-9A-Z]{0,2}_|DF\d+[bx_]?|(?<=L[a-z])n?\d{1,7}E|\d{1,3}|[A-Za-z_.]")
 """A code of a mangled name, or the length of an identifier."""
 _MOST_CODES: Final = 4
@@ -109,6 +110,11 @@ _TORN_ROW: Final = re.compile(
     r"^ +\d+ +\d+ +[a-z]\w* +\w+ +-?\d(?=\S+:\d+:\d+ \[\d+\] [A-Z]CCL )", re.MULTILINE
 )
 """Size, count, type, operation and root of a row of nccl-tests, behind which a line of NCCL's begins."""
+
+_MANY_CODES: Final = ("_Z", "Cijk_")
+"""Beginnings of names of codes: mangled ones, products of Tensile."""
+_CODE_OF_PRODUCT: Final = re.compile(r"(?:\d?[A-Z]{1,2}[a-z]{0,3}\d{0,3}(?:x\d{1,3}){0,3}){1,2}|\d{1,3}")
+"""A parameter of a product by its initials, or its indices."""
 
 _Letters = tuple[int, int, int]
 
@@ -239,7 +245,7 @@ class PublicNames:
         if self.is_kept(unit):
             return unit
         if _is_public_unit(unit) and not _is_path(unit, before):
-            return unit if _says_something(unit) else self.token(unit)
+            return unit if _says_something(unit) and _are_few([_letters(unit)]) else self.token(unit)
         path = None if before.endswith(")") else _PLACE.fullmatch(unit)
         if path is not None:
             return self._published_path(path["path"]) + (path["line"] or "")
@@ -274,7 +280,8 @@ class PublicNames:
             if not part[0].isalnum():
                 sign = "::" if "::" in part else part if len(part) == 1 and part in "_.-:/" else "_"
                 continue
-            public = len(part) >= _SHORTEST and part.isalpha() and _is_public_unit(part)
+            word = len(part) >= _SHORTEST and part.isalpha() and _is_public_unit(part)
+            public = word or (_FORM.fullmatch(part) is not None and not part.isdigit())
             if public or token not in parts:
                 parts += [sign] * bool(parts) + [part if public else token]
         return "".join(parts) or token
@@ -310,20 +317,21 @@ def _is_path(unit: str, before: str) -> bool:
 def _are_few(letters: Iterable[_Letters]) -> bool:
     """Whether the letters and digits beside those of public parts are too few for a secret."""
     named, short, free = map(sum, zip((0, 0, 0), *letters, strict=True))
-    return free <= _FREE and (named >= _NAMED or named + short + free <= _LONGEST_UNNAMED)
+    is_named = named >= (_NAMED if free else _SHORTEST)
+    return free <= _FREE and (is_named or named + short + free <= _LONGEST_UNNAMED)
 
 
 @lru_cache(maxsize=1 << 16)
 def _is_public_unit(unit: str) -> bool:
     """Whether a unit consists of public words and forms, with few other letters and digits."""
-    if unit.startswith("_Z") and unit.isascii() and _is_public_mangled(unit):
-        return True
+    if unit.startswith(_MANY_CODES) and unit.isascii():
+        return _is_public_mangled(unit) if unit.startswith("_Z") else _is_public_product(unit)
     parts = _PART.findall(unit)
     return (
         unit.isascii()
         and unit.isprintable()
         and all(_is_public_word(part) if part[0].isalnum() else len(part) <= _MOST_SIGNS for part in parts)
-        and _are_few([_letters(unit)])
+        and _letters(unit)[2] <= _FREE
     )
 
 
@@ -344,11 +352,19 @@ def _letter_parts(word: str) -> list[str]:
 def _letters(unit: str) -> _Letters:
     """Numbers of letters of its public parts, of shorter ones, of other letters and digits, but for forms."""
     counts = [0, 0, 0]
-    for word in () if unit.startswith("_Z") else re.findall(r"[^\W_]+", unit):
+    for word in () if unit.startswith(_MANY_CODES) else re.findall(r"[^\W_]+", unit):
         whole = word.lower() in PARTS
         for part in () if _FORM.fullmatch(word) else (word,) if whole else _letter_parts(word):
             counts[2 if part.lower() not in PARTS else int(len(part) < _SHORTEST)] += len(part)
     return counts[0], counts[1], counts[2]
+
+
+def _is_public_product(name: str) -> bool:
+    """Whether each parameter of a product of Tensile is a short code or has public initials."""
+    words = re.findall(r"[^\W_]+", name)
+    return all(
+        _CODE_OF_PRODUCT.fullmatch(word) or (not word.isdigit() and _is_public_word(word)) for word in words
+    )
 
 
 def _is_public_mangled(name: str) -> bool:
