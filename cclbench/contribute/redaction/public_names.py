@@ -51,7 +51,7 @@ _LETTER_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _FORM: Final = re.compile(
     rf"\d{{1,4}}(?:x\d{{1,4}}){{1,4}}|{TOKEN.pattern}|[hsi]?(?:884|8816|1688|16816|16832|16864)"
     r"|(?:x?(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|(?:mx)?fp(?:4|8|16|32|64)))+|(?:b?float|u?int)(?:4|8|16|32|64)"
-    r"|(?:sm|[tdpec]p|hs|bs|isa)\d{1,3}a?|gfx\d{3,4}|\d{1,4}(?:[kmgt]i?b?|ul{0,2}|[fl])",
+    r"|(?:sm|[tdpec]p|hs|bs|isa|t)\d{1,3}a?|gfx\d{3,4}|\d{1,4}(?:[kmgt]i?b?|ul{0,2}|[fl])",
     re.IGNORECASE,
 )
 """Sizes, shapes of matrix instructions, data types, processors, amounts of memory, parallelism."""
@@ -67,11 +67,14 @@ _READ: Final = re.compile(
     r"|\bsizes = \[[\[\]\d, ]*\]|\b(?:seq|op_id|stashed seq) ?= ?\d{1,19}|\bProfilerStep#\d{1,9}"
     r"|\bp?(?:jit|map)_+\w+\(\d{1,20}\)|\bsq\d{1,15}sk\d{1,15}(?:sqsq|sqsk)?\d{0,15}(?:sqsk\d{1,15})?"
     r"|(?<=\.py)(?::\d{1,6}\b|\(\d{1,6}\)(?=: ))|\bhcom_[A-Za-z]+__\d{1,4}(?:_\d{1,4}){1,2}\b"
+    r"|\b(?:regs|(?:static|dynamic)_shared|(?:private|group)_mem|grid|block|occ_pct|size|dest|async)"
+    r":\d[\d.,]{0,30}"
+    r"|\b(?:thread|process) \d{1,10}\b|\bcu[a-z]*[A-Z]\w+_v\d{4,5}\b|(?<=[a-z])\.\d{1,3}\.\d{1,3}(?![\w.])"
     r"|(?<![\w:])0000(?::[0-9a-fA-F]{2}){2}(?:\.\d)?|\b9223372036854775807\b",
     re.ASCII,
 )
-"""Figures of names: shapes, numbers of operators, steps and programs, sums of lengths, lines of Python, PCI
-addresses, which are the same on every machine of a kind."""
+"""Figures of names: shapes, numbers of operators, steps and programs, sums of lengths, lines of Python,
+resources of a kernel, PCI addresses, which are the same on every machine of a kind."""
 _CODE: Final = re.compile(r"[ST][0-9A-Z]{0,2}_|DF\d+[bx_]?|(?<=L[a-z])n?\d{1,7}E|\d{1,3}|[A-Za-z_.]")
 """A code of a mangled name, or the length of an identifier."""
 _MOST_CODES: Final = 4
