@@ -85,10 +85,10 @@ def kinds(half: str | None = None, listing: Path = FOLDER / "secret_kinds.txt") 
     """Templates by kind: all, or those `held-back` (60 of them) or not (`building`)."""
     lines = listing.read_text(encoding="utf-8").splitlines()
     listed = dict(line.split(": ", 1) for line in lines if not line.startswith("#"))
+    if half is None:
+        return listed
     held_back = set(random.Random(_BY_HALVES).sample(sorted(listed), 60))  # noqa: S311 - no real secrets
-    return {
-        kind: t for kind, t in listed.items() if half is None or (kind in held_back) is (half == "held-back")
-    }
+    return {kind: t for kind, t in listed.items() if (kind in held_back) is (half == "held-back")}
 
 
 def composed_kinds(seed: int, count: int) -> dict[str, str]:
