@@ -46,6 +46,10 @@ def test_a_public_name_stays(name: str) -> None:
         *((secret, "") for secret in ("ABC-1111", "KA-01-AB-1111", "6a 11 11 7a", "%70%11%11%ab", "11111")),
         *((f"gemm {secret}", "") for secret in ("(52.11, 13.11)", "ABC-1111", "11:11:fe", "A1B2C3")),
         ("acmé", ""),
+        *(
+            (text, "")
+            for text in ("jit_acme(123)", "cudaAcme_v3020", "hcom_acme__1_0", "s8acme[12]", "f(acme_v3020)")
+        ),
         (
             "ncclDevKernel_AllReduce_Sum_f32_RING_LL(the acme prompt)",
             "ncclDevKernel_AllReduce_Sum_f32_RING_LL(",

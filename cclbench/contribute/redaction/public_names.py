@@ -22,6 +22,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from importlib.resources import files
+from itertools import pairwise
 from typing import Final
 
 from cclbench.classify import collective_name, kernel_category
@@ -75,6 +76,8 @@ _READ: Final = re.compile(
 )
 """Figures of names: shapes, numbers of operators, steps and programs, sums of lengths, lines of Python,
 resources of a kernel, PCI addresses, which are the same on every machine of a kind."""
+_SHORT_WORDS: Final = re.compile(r"\d+|(?<![^\W\d])[A-Za-z]{1,2}(?![^\W\d])")
+"""What a figure has beside words: numbers, types, axes."""
 _CODE: Final = re.compile(r"[ST][0-9A-Z]{0,2}_|DF\d+[bx_]?|(?<=L[a-z])n?\d{1,7}E|\d{1,3}|[A-Za-z_.]")
 """A code of a mangled name, or the length of an identifier."""
 _MOST_CODES: Final = 4
@@ -206,7 +209,10 @@ class PublicNames:
         return (
             figures is not None
             and figures.fullmatch(field.strip()) is not None
-            and all(_FIGURE.fullmatch(unit) or _is_unit_of_figures(unit) for unit in _UNIT.findall(text))
+            and all(
+                _FIGURE.fullmatch(unit) or (not re.search(r"\d", unit) and _is_public_unit(unit))
+                for unit in _UNIT.findall(text)
+            )
         )
 
     def _is_public(self, text: str) -> bool:
@@ -214,7 +220,7 @@ class PublicNames:
         if self.is_kept(text):
             return True
         letters = list[_Letters]()
-        for match in _UNIT.finditer(_READ.sub(" ", text)):
+        for match in _UNIT.finditer(_READ.sub(lambda read: _SHORT_WORDS.sub(" ", read[0]), text)):
             unit, before = match[0], match.string[: match.start()]
             if self.is_kept(unit):
                 continue
@@ -226,19 +232,17 @@ class PublicNames:
 
     def _replaced_parts(self, text: str, figures: re.Pattern[str] | None) -> str:
         """A text with its figures and, between them, public units or what replaces them."""
-        held = [] if figures is None else [m for m in figures.finditer(text) if self._is_of_figures(m[0])]
-        parts, at = list[str](), 0
-        public = self._is_public(figures.sub(" ", text) if figures else text)
-        for begin, end in [*(match.span() for match in held), (len(text), len(text))]:
-            part = text[at:begin]
-            parts += part if public else _UNIT.sub(self._published_unit, part), text[begin:end]
-            at = end
-        return "".join(parts)
+        held = [m.span() for m in figures.finditer(text) if self._is_of_figures(m[0])] if figures else []
+        parts = [text[end:begin] for (_, end), (begin, _) in pairwise([(0, 0), *held, (len(text), 0)])]
+        if not self._is_public(" ".join(parts)):
+            parts = [_UNIT.sub(self._published_unit, part) for part in parts]
+        kept = [*(text[begin:end] for begin, end in held), ""]
+        return "".join(part + figure for part, figure in zip(parts, kept, strict=True))
 
     def _is_of_figures(self, text: str) -> bool:
         """Whether a text consists of numbers and public words."""
         return all(
-            _FIGURE.fullmatch(unit) or _is_public_unit(re.sub(r"\d+", "0", unit))
+            _FIGURE.fullmatch(unit) or _is_public_unit(re.sub(r"\d+", "", unit))
             for unit in _UNIT.findall(text)
         )
 
@@ -300,11 +304,6 @@ class PublicNames:
             return base + rest
         package = next((name for name in _PACKAGES if rest.startswith(name)), "")
         return base + package + self.token(path) + (".py" if path.endswith(".py") else "")
-
-
-def _is_unit_of_figures(unit: str) -> bool:
-    """Whether a text beside numbers is their unit, or says that there is none."""
-    return re.search(r"\d", unit) is None and _is_public_unit(unit)
 
 
 def _says_something(unit: str) -> bool:
