@@ -43,7 +43,19 @@ def test_a_public_name_stays(name: str) -> None:
         ("/opt/ada/lib/python3.11/site-packages/torch/nn/acmex.py", ""),
         ("the acme prompt about horses forward", ""),
         *((secret, "") for secret in ("10.20.30.40", "4111 1111 1111 1111", "415-555-0132", "AB CD 1111")),
-        *((secret, "") for secret in ("ABC-1111", "KA-01-AB-1111", "6a 11 11 7a", "%70%11%11%ab", "11111")),
+        *(
+            (secret, "")
+            for secret in (
+                "ABC-1111",
+                "KA-01-AB-1111",
+                "6a 11 11 7a",
+                "B-T8 111",
+                "0x11, 0x11, 0x11",
+                "%70%11%11%ab",
+                "11111",
+            )
+        ),
+        *((secret, "") for secret in ("B-T8 111", "0x11, 0x11, 0x11")),
         *((f"gemm {secret}", "") for secret in ("(52.11, 13.11)", "ABC-1111", "11:11:fe", "A1B2C3")),
         ("acmé", ""),
         *(

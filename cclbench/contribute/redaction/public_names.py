@@ -52,11 +52,11 @@ _LETTER_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _FORM: Final = re.compile(
     rf"[1-9]\d{{0,3}}(?:x\d{{1,4}}){{1,4}}|{TOKEN.pattern}|[hsi]?(?:884|8816|1688|16816|16832|16864)"
     r"|(?:x?(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|(?:mx)?fp(?:4|8|16|32|64)))+|(?:b?float|u?int)(?:4|8|16|32|64)"
-    r"|(?:sm|[tdpec]p|hs|bs|isa|t)\d{1,3}a?|gfx\d{3,4}|\d{1,4}(?:[kmgt]i?b|ul{1,2})",
+    r"|(?:sm|[tdpec]p|hs|bs|isa)\d{1,3}a?|gfx\d{3,4}|\d{1,4}(?:[kmgt]i?b|ul{1,2})",
     re.IGNORECASE,
 )
 """Sizes, shapes of matrix instructions, data types, processors, amounts of memory, parallelism."""
-_SIZES_WITHIN: Final = re.compile(r"(?<!\d)(?:\d{1,4}(?:x\d{1,4})+|16816|16832)(?!\d)")
+_SIZES_WITHIN: Final = re.compile(r"(?<!\d)(?:[1-9]\d{0,3}(?:x\d{1,4})+|16816|16832)(?!\d)")
 _FIGURE: Final = re.compile(
     r"[-+]?\d{1,20}(?:\.\d{0,9})?(?:[eE][-+]?\d{1,3})?|0x[0-9a-fA-F]{1,16}"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:T[\d:.]{5,18}Z?)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?",
@@ -70,7 +70,7 @@ _READ: Final = re.compile(
     r"|(?<=\.py)(?::\d{1,6}\b|\(\d{1,6}\)(?=: ))|\bhcom_[A-Za-z]+__\d{1,4}(?:_\d{1,4}){1,2}\b"
     r"|\b(?:regs|(?:static|dynamic)_shared|(?:private|group)_mem|grid|block|occ_pct|size|dest|async)"
     r":\d[\d.,]{0,30}"
-    r"|\b(?:thread|process) \d{1,10}\b|\bcu[a-z]*[A-Z]\w+_v\d{4,5}\b|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])"
+    r"|(?<=[ (])T\d(?=[,) ])|\b(?:thread|process) \d{1,10}\b|\bcu[a-z]*[A-Z]\w+_v\d{4,5}\b|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])"
     r"|(?<![\w:])0000(?::[0-9a-fA-F]{2}){2}(?:\.\d)?|\b9223372036854775807\b",
     re.ASCII,
 )
