@@ -70,7 +70,8 @@ _READ: Final = re.compile(
     r"|(?<=\.py)(?::\d{1,6}\b|\(\d{1,6}\)(?=: ))|\bhcom_[A-Za-z]+__\d{1,4}(?:_\d{1,4}){1,2}\b"
     r"|\b(?:regs|(?:static|dynamic)_shared|(?:private|group)_mem|grid|block|occ_pct|size|dest|async)"
     r":\d[\d.,]{0,30}"
-    r"|(?<=[ (])T\d(?=[,) ])|\b(?:thread|process) \d{1,10}\b|\bcu[a-z]*[A-Z]\w+_v\d{4,5}\b|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])"
+    r"|(?<=[ (])T\d(?=[,) ])|\b(?:thread|process) \d{1,10}\b|\bcu[a-z]*[A-Z]\w+_v\d{4,5}\b"
+    r"|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])"
     r"|(?<![\w:])0000(?::[0-9a-fA-F]{2}){2}(?:\.\d)?|\b9223372036854775807\b",
     re.ASCII,
 )
@@ -252,7 +253,7 @@ class PublicNames:
         if self.is_kept(unit):
             return unit
         if _is_public_unit(unit) and not _is_path(unit, before):
-            return unit if _says_something(unit) and _are_few([_letters(unit)]) else self.token(unit)
+            return unit if _says_something(unit) else self.token(unit)
         path = None if before.endswith(")") else _PLACE.fullmatch(unit)
         if path is not None:
             return self._published_path(path["path"]) + (path["line"] or "")
@@ -307,9 +308,9 @@ class PublicNames:
 
 
 def _says_something(unit: str) -> bool:
-    """Whether a public unit has a public part, or no other letters and digits."""
+    """Whether a public unit has a public part and few other letters and digits, or none of these."""
     named, _, free = _letters(unit)
-    return named > 0 or free == 0
+    return (named > 0 or free == 0) and _are_few([_letters(unit)])
 
 
 def _is_path(unit: str, before: str) -> bool:
