@@ -58,7 +58,7 @@ _FORM: Final = re.compile(
 """Sizes, shapes of matrix instructions, data types, processors, amounts of memory, parallelism."""
 _SIZES_WITHIN: Final = re.compile(r"(?<!\d)(?:[1-9]\d{0,3}(?:x\d{1,4})+|16816|16832)(?!\d)")
 _FIGURE: Final = re.compile(
-    r"[-+]?\d{1,20}(?:\.\d{0,9})?(?:[eE][-+]?\d{1,3})?|0x[0-9a-fA-F]{1,16}"
+    r"[-+]?\d{1,20}(?:\.\d{0,18})?(?:[eE][-+]?\d{1,3})?|0x[0-9a-fA-F]{1,16}"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:T[\d:.]{5,18}Z?)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?",
     re.ASCII,
 )
@@ -70,6 +70,7 @@ _READ: Final = re.compile(
     r"|(?<=\.py)(?::\d{1,6}\b|\(\d{1,6}\)(?=: ))|\bhcom_[A-Za-z]+__\d{1,4}(?:_\d{1,4}){1,2}\b"
     r"|\b(?:regs|(?:static|dynamic)_shared|(?:private|group)_mem|grid|block|occ_pct|size|dest|async)"
     r":\d[\d.,]{0,30}"
+    r"|\b(?:seq|rows|in_bytes|out_bytes|threads|pg|ranks)=\d[\d,]{0,60}"
     r"|(?<=[ (])T\d(?=[,) ])|\b(?:thread|process) \d{1,10}\b|\bcu[a-z]*[A-Z]\w+_v\d{4,5}\b"
     r"|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])"
     r"|(?<![\w:])0000(?::[0-9a-fA-F]{2}){2}(?:\.\d)?|\b9223372036854775807\b",
