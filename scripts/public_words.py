@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collect the words of public names that data points may carry, for `cclbench/contribute/redaction`.
 
-`public_words.py --python /path/to/site-packages --traces FOLDER...` prints words.txt: the parts of words
+`public_words.py --python /path/to/site-packages --traces traces $CCLBENCH_TEST_DATA` prints words.txt (the
+repository's with PyTorch 2.14, JAX 0.10 and the traces in SOURCES.md of the second folder): parts of words
 
 - of the names that cclbench itself knows: keys, columns, rules and operators in the literals of its readers,
   classification and cost models,
 - of the operators that PyTorch registers (`--python` has a torch),
 - of kernels and CUDA calls in public traces, if their names are in a namespace of a public library,
+- whole words of the names of the catalog's machines,
 - `MORE`, which none of these has.
 
 A word is a run of letters and digits, its parts begin with capitals: `TensorList` has `tensor` and `list`.
@@ -43,37 +45,47 @@ KNOWN: Final = (
 )
 """Parts of cclbench whose literals are names that it reads."""
 MORE: Final = """
-1c11 a10g a16w16 a2a a4w4 a8w8 abd ac2g access account acl aclnn aclop aclrt adapt address agg aic aicore
-aiv amd aot assigned awaitable bitmatrix bk0mk1 bk0nk1 bucket bytecode c10 c10d c2c c2r call
-canonicalization cbid chdir chmod chown cid cl claude close closedir cloud cnhw cnt cnt8 combined command
-compacted concluded congruous could creat created cshuffle d2d d2h d884 descriptor device discovered
-dispatcher dkb dmb drop dropcache dropout dsa dscd dsec dup dup2 dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz
-e5m2fnuz ediv efficientzerotensor email enqueued environment ev fclose fcntl fdatasync fdopen fdopendir
-fetch fflush find float8e4m3 float8e5m2 folder fop fopen fops found fractal fragment freopen fseek fseeko
-fstat fstatat fsync ftell ftruncate fxstat fxstatat gaudi geforce gen ggml ghz gib git gkgs gpt gridwise
-h2d hccs headers headobj hierarchy highres home host hwid hxw i16832 i8816 ibext id idx im2d im3d
-inferentia initialized instinct ipc iter iters job kargs key khz kib kjt library lifecycle line linear
-link list listobj ll128 ll4mi loaded lookup lseek lstat lxstat lxstat64 m00 m01 mac map mask mhz mib
-mkbuckets mkdir mkdirat mkdirs mkfifo mknod mkstemp mmap module msync multi multidel multiplicand
-multiprocessor munmap nchw nd next ngpus nhwckrsc nnt noop not npu npus nthread number nvidia occupancy
-ogs open openat opendir out p2p p50 p90 p95 p99 password per phone pipe pitch pjrt plugin ppo predicated
-pregraph private problem process processing prologue python quadro queued r2c radeon raked rblock readdir
-readlink redacted region registers regular relu6 rematerialization remove rename rewind rewinddir rkb rmb
-rmbuckets rmdir rmdirs rmfiles rmobjects rmsnorm routing rows rsec saves secret seekdir sensitive
-sequence setvbuf sgl sharp silu single sio splits sqe ssh stable stack stat statdirs stateless statvfs
-stdin stem successfully swiglu symlink synchronization t1r1s1 tail telldir templated tesla tfloat ticks
-tilesize tmpfile token tpu trainium trait traits triton truncate umask unalign undefined unknown unlink
-unlinkat user utime validation vmid wait warmup warpgroupsize warpsize web wise wkb wmb wrapper wrtn wsec
-x6 xblock xdl xdlops xstat yblock zblock
+1c11 910b 910c a10 a100 a10g a16w16 a2a a30 a40 a4w4 a800 a8w8 abd ac2g access account acl aclnn aclop
+aclrt adapt address addressable ag agg aic aicore aiv al allowed amd and aot ar as assigned at autotune
+awaitable b100 b200 b2b b300 bf bitmatrix bk0mk1 bk0nk1 bn bprop bucket by bytecode c10 c10d c2c c2r
+call canonicalization capacity cbid cga chdir chmod chown cid ck cl claude close closedir cloud cnhw
+cnt cnt8 combined command commands compacted concluded congruous could counting creat created cshuffle
+cu d2d d2h d884 damax db descriptor device discovered dispatcher dkb dmb drop dropcache dropout dsa
+dscd dsec dup dup2 dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz ediv efficientzerotensor email
+enqueued environment eq ev executions f2f fclose fcntl fdatasync fdopen fdopendir fetch fflush find
+float8e4m3 float8e5m2 flush fn folder fop fopen fops found fp fractal fragment freopen from fseek
+fseeko fstat fstatat fsync ftell ftruncate fxstat fxstatat gaudi gaudi2 gaudi3 gb200 gb300 gddr6 ge
+geforce gen ggml gh200 ghz gib git gkgs gpt gridwise gt gtx gz h100 h20 h200 h2d h800 hbm2 hbm2e hbm3
+hbm3e hccs headers headobj hierarchy highres home host ht hub hw hwid hxw i16832 i8816 ibext id idx if
+im2col im2d im3d im3d2col in inferentia initialized instinct invoke io ipc is iter iters job kargs key
+khz kib kjt kv l4 l40 l40s le library lifecycle line linear link list listobj ll ll128 ll4mi lm lns
+loaded lookup lr lseek lstat lt lxstat lxstat64 m00 m01 mac map mask mhz mi100 mi210 mi250 mi250x
+mi300a mi300x mi325x mi350x mi355x mi50 mib mkbuckets mkdir mkdirat mkdirs mkfifo mknod mkstemp mm mmap
+module ms msync multi multidel multiplicand multiprocessor munmap nchw nd ne next ngpus nhwckrsc nn nnt
+no nocast noop not npu npus ns nt nthread number nv nvidia nvl occupancy of ogs on op open openat
+opendir or out p100 p2p p50 p90 p95 p99 partials password pcie people per phone pipe pitch pjrt plugin
+ppo predicated pregraph private problem process processing prologue py python qk quadro queued r2c
+radeon raked rblock readdir readlink redacted redistribute region registers regs regular relu6
+rematerialization remove rename rewind rewinddir rkb rmb rmbuckets rmdir rmdirs rmfiles rmobjects
+rmsnorm routing rows rs rsec rtx rx s2s saves secret seekdir sensitive sequence setvbuf sgl sharp silu
+single sio slinky sm smem so specialization splits sqe ssh stable stack stages stat statdirs stateless
+statvfs stdin stem successfully suggested sweep swiglu sxm sxm2 sxm3 sxm4 sxm5 sxm6 symlink
+synchronization t1r1s1 t4 tail telldir templated tesla tfloat the theoretical threefry ticks tilesize
+tmpfile tn to token tpu trainium trait traits triton trn1 trn2 truncate tt tx umask unalign undefined
+unknown unlink unlinkat up us user utime v100 v2 v3 v4 v5e v5p v6e validation via vmid vocab vocabulary
+wait warmup warpgroupsize warpsize waves web wgmma wise with wkb wmb wmma word workgroup wrapper wrtn
+wsec x6 xblock xdl xdlops xstat yblock zblock
 """
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MANGLED: Final = re.compile(r"\d+[A-Za-z]{3,}|.*(?:EEE|[IE]Li|NS_|NS\d|ELb)")
 HEAD: Final = """\
 # Parts of the words that `public_names` publishes, in lower case; made by scripts/public_words.py from the
-# literals of cclbench's readers and rules, PyTorch's operators, and kernels of public libraries in traces.
+# literals of cclbench's readers and rules, the catalog's machines, operators of PyTorch 2.14 and JAX 0.10,
+# kernels of public libraries in traces/ and in the traces that SOURCES.md of the tests' evidence lists.
 """
 WORD: Final = re.compile(r"[A-Za-z0-9]+")
-_LONGEST: Final = 14
+_SHORTEST, _LONGEST = 3, 14
+"""Shorter parts are almost any pair of letters: only those of `MORE` are public."""
 _KERNEL: Final = re.compile(
     rb'"cat"\s*:\s*"(?:kernel|Kernel|gpu_memcpy|gpu_memset|cuda_runtime|cuda_driver|cpu_op)"[^{}]*?'
     rb'"name"\s*:\s*("(?:[^"\\]|\\.)*")'
@@ -181,9 +193,10 @@ def main() -> None:
         for all_ in names.values()
         for name in all_
     )
+    machines = set[str]()
     for machine in (ROOT / "cclbench" / "hardware" / "data").glob("*.yaml"):
         described = yaml.safe_load(machine.read_text(encoding="utf-8"))
-        words |= words_of([described["id"], *map(str, described.get("names", []))])
+        machines |= words_of([described["id"], *map(str, described.get("names", []))])
     interpreter = asked.python.parents[2] / "bin" / "python"
     listed = subprocess.run([interpreter, "-c", LISTING], capture_output=True, text=True, check=True).stdout
     words |= words_of(listed.splitlines())
@@ -204,9 +217,10 @@ def main() -> None:
         for word in words
         if not _MANGLED.match(word)
         for part in _PART.findall(word)
-        if 1 < len(part) <= _LONGEST
+        if _SHORTEST <= len(part) <= _LONGEST
     }
-    print(HEAD + textwrap.fill(" ".join(sorted(parts | set(MORE.split()))), 108))
+    machines = {word.lower() for word in machines if len(word) >= _SHORTEST}
+    print(HEAD + textwrap.fill(" ".join(sorted(parts | machines | set(MORE.split()))), 108))
 
 
 def _camel_case(name: str) -> str:

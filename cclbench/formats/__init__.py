@@ -117,6 +117,10 @@ class Format(Protocol):
     published_keys: Collection[str] | None = None
     """Keys of the outermost JSON object whose values are published; None if all are."""
 
+    figures: re.Pattern[str] | None = None
+    """Matches the names of columns and keys, and the parts of lines, whose numbers it reads from texts: in a
+    data point only these have numbers of more than four digits in a text."""
+
     described_by: str | None = None
     """Name of a file that lists which files of its folder are of this format, if needed to recognise them."""
 

@@ -4,7 +4,14 @@
 `unlisted_secrets.py --seed 1` takes small files of every registered reader, puts a secret into, behind and
 before texts of each (keys, values, names, columns, cells, comments, bytes that no reader sees, the file's
 name), redacts each variant, and searches it in plain and encoded forms.  It prints what survived; the exit
-code is 1 if anything did, or a reader has no file here.  `--half` takes one of two parts of the kinds.
+code is 1 if anything did, or a reader has no file here.  `--half` takes one of two parts of the kinds,
+`--kinds` another list of them.
+
+Two outcomes are counted apart.  "replaced a figure": a secret of digits alone was written over a number in a
+text, so that it is the value of a figure that a reader reads, such as a time or a count of bytes; nothing can
+tell it from one, and it is published.  "refused by its reader": the copy has it, but the reader refuses the
+original, such as a table whose row has a cell too many; `contribute` reads all originals first and publishes
+nothing.
 """
 
 from __future__ import annotations
@@ -50,6 +57,7 @@ REFUSED: Final = ("rocpd", "timeline", "nsys_tables", "otf2")
 _SHORTEST_PIECE: Final = 5
 _BY_HALVES: Final = 20261127
 _TEXT: Final = re.compile(r"[^\s,;=()\[\]{}\"]+")
+_FIGURE: Final = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?", re.ASCII)
 Planting = Callable[[str, str], str]
 PLANTINGS: Final[tuple[Planting, ...]] = (
     lambda _, secret: secret,
@@ -73,14 +81,14 @@ _PARTS: Final = (
 """What a composed kind has: drawn parts, and words as kernels, steps, hosts and other languages have them."""
 
 
-def kinds(half: str | None = None) -> dict[str, str]:
+def kinds(half: str | None = None, listing: Path = FOLDER / "secret_kinds.txt") -> dict[str, str]:
     """Templates by kind: all, or those `held-back` (60 of them) or not (`building`)."""
-    lines = (FOLDER / "secret_kinds.txt").read_text(encoding="utf-8").splitlines()
+    lines = listing.read_text(encoding="utf-8").splitlines()
     listed = dict(line.split(": ", 1) for line in lines if not line.startswith("#"))
+    if half is None:
+        return listed
     held_back = set(random.Random(_BY_HALVES).sample(sorted(listed), 60))  # noqa: S311 - no real secrets
-    return {
-        kind: t for kind, t in listed.items() if half is None or (kind in held_back) is (half == "held-back")
-    }
+    return {kind: t for kind, t in listed.items() if (kind in held_back) is (half == "held-back")}
 
 
 def composed_kinds(seed: int, count: int) -> dict[str, str]:
@@ -124,11 +132,10 @@ def forms(piece: str) -> Iterator[bytes]:
             yield encoded
 
 
-def survives(pieces: tuple[str, ...], path: Path) -> bool:
+def is_in(pieces: tuple[str, ...], data: bytes, name: str) -> bool:
     """Whether any piece is in a file's bytes, decompressed, or in its name."""
-    data = path.read_bytes()
     data += gzip.decompress(data) if data[:2] == b"\x1f\x8b" else b""
-    data = (data + path.name.encode()).lower()
+    data = (data + name.encode()).lower()
     return any(form.lower() in data for piece in pieces for form in forms(piece))
 
 
@@ -382,68 +389,92 @@ def _holders(plane: Any) -> Iterator[tuple[Any, str]]:
             yield stat, value
 
 
-def exam(templates: dict[str, str], seed: int, most: int) -> tuple[Counter[str], list[str]]:
-    """Counts of what became of the variants, and a line for each secret that survived.
+class Exam:
+    """Plants secrets of `templates`: `counts` by what became of them, a line for each of `survivors`."""
 
-    Of each reader's file at most `most` positions are taken, drawn by the seed, and at least one for each
-    kind.
-    """
-    rng, counts, survivors = random.Random(seed), Counter[str](), list[str]()  # noqa: S311
-    files = samples()
-    survivors += [f"{name}: has no file here" for name in READERS if name not in (*files, *REFUSED)]
-    for reader, examples in sorted(files.items()):
-        order = sorted(templates)
-        rng.shuffle(order)
-        turn, plantings = cycle(order), cycle(PLANTINGS)
-        for name, content in examples:
+    def __init__(self, templates: dict[str, str], seed: int) -> None:
+        self._templates, self._rng = templates, random.Random(seed)  # noqa: S311 - no real secrets
+        self.counts, self.survivors = Counter[str](), list[str]()
+
+    def run(self, most: int) -> None:
+        """Of each reader's file at most `most` positions, and at least one for each kind."""
+        files, rng = samples(), self._rng
+        self.survivors += [f"{name}: has no file here" for name in READERS if name not in (*files, *REFUSED)]
+        for _, examples in sorted(files.items()):
+            order = sorted(self._templates)
+            rng.shuffle(order)
+            turn, plantings = cycle(order), cycle(PLANTINGS)
+            for name, content in examples:
+                writers = list(variants(content))
+                for write in rng.sample(writers, most) if len(writers) > most else writers:
+                    self._plant(name, content, write, next(turn), next(plantings))
+            name, content = examples[0]
             writers = list(variants(content))
-            writers = rng.sample(writers, most) if len(writers) > most else writers
-            for write in writers:
-                _examine(reader, name, write, next(turn), next(plantings), templates, rng, counts, survivors)
-        name, content = examples[0]
-        for kind in order:  # each kind through each reader at least once, and in the name
-            write = rng.choice(list(variants(content)) if len(content) < 5000 else writers)
-            _examine(reader, name, write, kind, next(plantings), templates, rng, counts, survivors)
-            secret, pieces = drawn(templates[kind], rng)
-            known = redaction.Identities()
-            new = redaction.evidence_name(f"{secret.replace('/', '-')}_rank0.json", known).lower()
-            counts["names"] += 1
-            if any(form.decode(errors="replace").lower() in new for piece in pieces for form in forms(piece)):
-                survivors.append(f"{kind}: in the name of a file: {secret!r} -> {new!r}")
-    return counts, survivors
+            for kind in order:  # each kind through each reader at least once, and in the name
+                self._plant(name, content, rng.choice(writers), kind, next(plantings))
+                self._plant_in_name(kind)
+
+    def _plant_in_name(self, kind: str) -> None:
+        secret, pieces = drawn(self._templates[kind], self._rng)
+        new = redaction.evidence_name(
+            f"{secret.replace('/', '-')}_rank0.json", redaction.Identities()
+        ).lower()
+        self.counts["names"] += 1
+        if any(form.decode(errors="replace").lower() in new for piece in pieces for form in forms(piece)):
+            self.survivors.append(f"{kind}: in the name of a file: {secret!r} -> {new!r}")
+
+    def _plant(
+        self, name: str, content: bytes, write: Callable[[str, Planting], bytes], kind: str, plant: Planting
+    ) -> None:
+        secret, pieces = drawn(self._templates[kind], self._rng)
+        while is_in(pieces, content, name):  # what stands in the file anyway tells nothing
+            secret, pieces = drawn(self._templates[kind], self._rng)
+        figures = list[bool]()
+
+        def planting(text: str, secret: str) -> str:
+            new = plant(text, secret)
+            figures.append(_FIGURE.fullmatch(text) is not None and _FIGURE.fullmatch(new) is not None)
+            return new
+
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = Path(folder, name), Path(folder, "copy", name)
+            target.parent.mkdir()
+            try:
+                source.write_bytes(write(secret, planting))
+            except (sqlite3.Error, UnicodeEncodeError, TypeError):
+                self.counts["not written"] += 1
+                return
+            reader = _recognised(source)
+            if reader is None:
+                self.counts["not recognised, so not published"] += 1
+                return
+            try:
+                redaction.redact_file(source, target, identities=redaction.collect_identities([source]))
+            except InputError:
+                self.counts["refused"] += 1
+                return
+            if not is_in(pieces, target.read_bytes(), target.name):
+                self.counts["published without it"] += 1
+            elif any(figures):
+                self.counts["replaced a figure"] += 1
+            elif _is_refused(reader, source):
+                self.counts["refused by its reader"] += 1
+            else:
+                self.survivors.append(f"{kind}: {reader}: {name}: {secret!r}")
 
 
-def _examine(
-    reader: str,
-    name: str,
-    write: Callable[[str, Planting], bytes],
-    kind: str,
-    plant: Planting,
-    templates: dict[str, str],
-    rng: random.Random,
-    counts: Counter[str],
-    survivors: list[str],
-) -> None:
-    secret, pieces = drawn(templates[kind], rng)
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, name), Path(folder, "copy", name)
-        target.parent.mkdir()
-        try:
-            source.write_bytes(write(secret, plant))
-        except (sqlite3.Error, UnicodeEncodeError, TypeError):
-            counts["not written"] += 1
-            return
-        if _recognised(source) is None:
-            counts["not recognised, so not published"] += 1
-            return
-        try:
-            redaction.redact_file(source, target, identities=redaction.collect_identities([source]))
-        except InputError:
-            counts["refused"] += 1
-            return
-        counts["published"] += 1
-        if survives(pieces, target):
-            survivors.append(f"{kind}: {reader}: {name}: {secret!r}")
+def _is_refused(reader: str, path: Path) -> bool:
+    """Whether the reader refuses the file, and so does `contribute`, which reads all files first."""
+    try:
+        read: Any = READERS.get(reader)
+        for part in read.parts(path) if read.reads == "trace" else ():
+            for _ in read.read(path, part=part, allow_truncated=False).batches:
+                pass
+        if read.reads != "trace":
+            read.read(path)
+    except InputError:
+        return True
+    return False
 
 
 def main() -> int:
@@ -451,16 +482,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--half", choices=("building", "held-back"), help="of the kinds (default: all)")
+    parser.add_argument("--kinds", type=Path, default=FOLDER / "secret_kinds.txt", help="list of kinds")
     parser.add_argument("--composed", type=int, help="number of kinds composed by chance instead")
     parser.add_argument("--most", type=int, default=200, help="positions of a file")
     asked = parser.parse_args()
-    templates = composed_kinds(asked.seed, asked.composed) if asked.composed else kinds(asked.half)
-    counts, survivors = exam(templates, asked.seed, asked.most)
-    for line in survivors:
+    listed = kinds(asked.half, asked.kinds)
+    exam = Exam(composed_kinds(asked.seed, asked.composed) if asked.composed else listed, asked.seed)
+    exam.run(asked.most)
+    for line in exam.survivors:
         print(line)
-    told = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    print(f"{len(templates)} kinds, {len(list(READERS))} readers: {told}; {len(survivors)} survived")
-    return 1 if survivors else 0
+    told = ", ".join(f"{count:,} {what}" for what, count in exam.counts.items())
+    print(f"{len(listed)} kinds, {len(list(READERS))} readers: {told}; {len(exam.survivors)} survived")
+    return 1 if exam.survivors else 0
 
 
 if __name__ == "__main__":

@@ -227,7 +227,7 @@ def test_lengths_around_a_text_that_grows_have_as_many_bytes_as_needed(tmp_path:
     """A name becomes shorter; 127 and 16,383 are the last lengths of one byte and of two."""
     names = ["gpunode-1", "host-1"]
     planes = [
-        Plane("/host:CPU").line("a", [(name + " m" * (length // 2) + "/" * (length % 2), 0, 1, {})])
+        Plane("/host:CPU").line("a", [(name + " add" * (length // 4) + "/" * (length % 4), 0, 1, {})])
         for name in names
     ]
     source = write(tmp_path, space(planes[0]) + hlo_field(4, b"gpunode-1"))

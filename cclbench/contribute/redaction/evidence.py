@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -19,8 +20,14 @@ UNLISTED: Final = "text that is no public name"
 class EvidenceScrubber(Scrubber):
     """Replaces names that were learnt, so that a host is `host-1` everywhere; then only public names stay."""
 
-    def __init__(self, identities: Identities, present: Iterable[NeedleForm] = ()) -> None:
+    def __init__(
+        self,
+        identities: Identities,
+        present: Iterable[NeedleForm] = (),
+        figures: re.Pattern[str] | None = None,
+    ) -> None:
         super().__init__(identities, present)
+        self._figures = figures
         self.is_table = False
         """Whether the file's lines are those of a table."""
         self._columns = list[str]()
@@ -45,7 +52,8 @@ class EvidenceScrubber(Scrubber):
             return "\n".join(new_lines), counts
         counts = Counter()
         new = self._replace_names(text, counts)
-        if self.identities.is_revealed(field) or self.identities.is_revealed(text):
+        names = self.identities.public_names
+        if any(map(self.identities.is_revealed, (field, text))) or names.is_figure(new, field, self._figures):
             return new, counts
         return self._publish(new, counts)
 
@@ -58,13 +66,17 @@ class EvidenceScrubber(Scrubber):
             self._columns = texts
             return ",".join(map(names.publish, cells))
         if not cells or len(cells) != len(self._columns):
-            return names.publish_line(line)
-        return ",".join(map(names.publish_cell, cells, self._columns))
+            return names.publish_line(line, self._figures)
+        return ",".join(
+            names.publish_cell(cell, column, self._figures)
+            for cell, column in zip(cells, self._columns, strict=True)
+        )
 
     def keeps(self, field: str, counts: Mapping[str, int], text: str) -> bool:
         """Whether the text is a number of a field of figures, or its owner reveals it."""
         del counts
-        return self.identities.public_names.is_figure(text, field) or self.identities.keeps(field, text)
+        names = self.identities.public_names
+        return names.is_figure(text, field, self._figures) or self.identities.keeps(field, text)
 
     def publishes(self, key: str) -> bool:
         """Whether a field of that name is published with its value."""

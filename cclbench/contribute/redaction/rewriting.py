@@ -31,15 +31,19 @@ def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber) -> None:
     reader, _ = recognise_head(path, begin)
     card, language = is_card(path), language_of(path)
     evidence = reader is not None and language in (None, LANGUAGES[".csv"]) and not (card or scrubber.learns)
-    kind = EvidenceScrubber if evidence else Scrubber
-    attempt = kind(scrubber.identities, scrubber.present.values())  # its counts are dropped if it fails
+
+    def empty_scrubber() -> Scrubber:
+        known = scrubber.identities, scrubber.present.values()
+        return EvidenceScrubber(*known, reader.figures) if reader and evidence else Scrubber(*known)
+
+    attempt = empty_scrubber()  # its counts are dropped if it fails
     if rewrite_json(path, target, attempt) if reader is None else reader.rewrite(path, target, attempt):
         scrubber.count_all(attempt)
         return
     refusal = "has no format that can be redacted"
     if reader is not None:
         refusal = f"cannot be redacted: format {reader.name} cannot rewrite its texts"
-    attempt = kind(scrubber.identities, scrubber.present.values())
+    attempt = empty_scrubber()
     try:
         with open_output(path, target) as write:
             text = _text_blocks(path, refusal)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,7 @@ class Ascend(Reader):
     extensions: tuple[str, ...] = (".csv",)
     capture = "`torch_npu.profiler`, then `kernel_details.csv` of each rank's ASCEND_PROFILER_OUTPUT"
     versions = "CANN 7 to 8"
+    figures = re.compile(r"Step Id|Stream ID|(?:Start Time|Duration)\(us\)")
     tested = "real: the kernel details of a training step on an Atlas 800T"
 
     def sniff(self, head: bytes) -> float:

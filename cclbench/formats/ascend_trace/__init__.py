@@ -23,6 +23,7 @@ class AscendTrace(Reader):
     extensions: tuple[str, ...] = (".json", ".json.gz")
     capture = "`torch_npu.profiler`, then `trace_view.json` of each rank's ASCEND_PROFILER_OUTPUT"
     versions = "CANN 7 to 8"
+    figures = re.compile(r"ts|dur")
     tested = "documentation: torch_npu and msprof"
     after_other_text = True
 

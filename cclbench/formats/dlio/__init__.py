@@ -55,6 +55,7 @@ class Dlio(EvidenceReader):
     extensions: tuple[str, ...] = (".json",)
     capture = "the output folder of `dlio_benchmark`: `summary.json`, `per_epoch_stats.json`, `*_output.json`"
     versions = "DLIO 1 and 2, MLPerf Storage v1 and v2"
+    figures = re.compile(r"start|end")
     tested = "real: DLIO on two ranks, a submission to MLPerf Storage v1.0; documentation: checkpoints"
     withheld: Mapping[str, str] = {
         "hostname": HOST,

@@ -73,6 +73,10 @@ class FabricCounters(EvidenceReader):
     extensions: tuple[str, ...] = (".txt", ".log", ".txt.gz", ".log.gz")
     capture = "snapshots of `/sys/class/infiniband`, EFA's included"
     versions = "Linux sysfs-class-infiniband; mlx5 and EFA hw_counters"
+    figures = re.compile(
+        r"/ports/\d{1,4}/(?:hw_)?counters/[a-z0-9_]{1,64}(?:\s*[:=]\s*|\s+)(?:\d{1,20})?\s*$"
+        r"|^\d{1,20}\s*$|# time_ns \d{1,19}"
+    )
     tested = "documentation: the kernel's ABI, published snapshots of mlx5 and EFA ports"
 
     def sniff(self, head: bytes) -> float:

@@ -38,6 +38,15 @@ class NcclTests(EvidenceReader):
         " or `mpirun --tag-output` in it, or their `-J` JSON"
     )
     versions = "nccl-tests 2.0 to 2.20 (JSON 2), rccl-tests of RCCL 2.18 to 2.30"
+    figures = re.compile(
+        r"size_bytes|count|\w+_(?:us|GBps)|start_time"
+        r"|# (?:ranks|nodes|gpus_per_node): \d{1,7}|# nccl: [\d.]{3,20}"
+        r"|^ *\d{1,20} +\d{1,20} +[a-z]\w* +\w+ +-?\d{1,9}(?: +(?:[\d.]{1,20}(?:e[-+]\d\d)?|N/A)){8}\s*$"
+        r"|\b(?:nThread|nGpus|minBytes|maxBytes|step:|iters:|agg iters:|validation:|graph:"
+        r"|Rank|Group|Pid|device) +\d{1,20}"
+        r"|\[0000:[0-9a-f:]{5}\]|\bccl-tests:? [Vv]ersion:? \d[\d.]{0,20}|-(?:headers|library)=\d{4,6}\b"
+        r"|# (?:Out of bounds values|Avg bus bandwidth) +: +[\d.]{1,20}"
+    )
     tested = (
         "real: published sweeps as CSV, tables of NCCL on H100, whole and torn apart by debug output;"
         " documentation: older tables, RCCL's and JSON, by the benchmarks' source"

@@ -12,6 +12,7 @@ ids and hosts only numbers are kept.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -104,6 +105,7 @@ class OtlpSpans(EvidenceReader):
         " services such as `vllm-prefill`"
     )
     versions = "OTLP 1 as JSON; attributes gen_ai.latency.* of vLLM 0.4 to 0.11 and SGLang 0.5, its stages"
+    figures = re.compile(r"startTimeUnixNano|endTimeUnixNano|timeUnixNano|intValue")
     tested = "documentation: OTLP's file exporter, the sources of vLLM and SGLang; no file of a server"
 
     def sniff(self, head: bytes) -> float:

@@ -34,6 +34,7 @@ class TpuDutyCycle(EvidenceReader):
     extensions: tuple[str, ...] = (".csv",)
     capture = "samples of libtpu's RuntimeMetricService with the columns `ts,wall,phase,chip,duty_cycle_pct`"
     versions = "the only one"
+    figures = re.compile(rf"ts|chip|{'|'.join(_COUNTERS)}")
     tested = "real: sampler and trainer of a job on two nodes of eight TPU v5e"
 
     def sniff(self, head: bytes) -> float:
