@@ -52,7 +52,7 @@ from cclbench.formats.recognition import recognise_head  # noqa: E402
 from cclbench.formats.xplane.proto import find_planes, message_class, parse_plane  # noqa: E402
 from cclbench.ground.errors import InputError  # noqa: E402
 
-REFUSED: Final = ("rocpd", "timeline", "nsys_tables", "otf2")
+REFUSED: Final = ("rocpd", "timeline", "nsys_tables", "otf2", "neuron")
 """Readers whose files a data point cannot contain."""
 _SHORTEST_PIECE: Final = 5
 _BY_HALVES: Final = 20261127
@@ -142,11 +142,11 @@ def is_in(pieces: tuple[str, ...], data: bytes, name: str) -> bool:
 def samples() -> dict[str, list[tuple[str, bytes]]]:
     """Small files by the reader that recognises them."""
     found: dict[str, list[tuple[str, bytes]]] = {}
-    step_times, ascend, rocprof, agents, storage, stores, calls, chips = (
+    step_times, ascend, rocprof, agents, storage, stores, calls, chips, verl = (
         importlib.import_module(f"formats.test_{name}")
         for name in (
             *("step_times", "ascend", "rocprof", "agent_session", "dlio", "stores", "dftracer"),
-            "tpu_duty_cycle",
+            *("tpu_duty_cycle", "verl_timings"),
         )
     )
     more = {
@@ -168,6 +168,7 @@ def samples() -> dict[str, list[tuple[str, bytes]]]:
         more["results.json"] = rocprof.write_json(Path(folder), rocprof.JOB).read_bytes()
         duty = chips.written(Path(folder), "trainer", {0.25: (0, 50), 1: (12.5, 100)})
         more[duty.name] = duty.read_bytes()
+    more["verl.log"] = f"{verl.CONSOLE}\n{verl.JSON}\n".encode()
     listed = [s.files for name, all_ in seeds().items() if name not in _NO_EVIDENCE for s in all_]
     with tempfile.TemporaryDirectory() as folder:
         for files in [*listed, more]:

@@ -53,7 +53,9 @@ class EvidenceScrubber(Scrubber):
         counts = Counter()
         new = self._replace_names(text, counts)
         names = self.identities.public_names
-        if any(map(self.identities.is_revealed, (field, text))) or names.is_figure(new, field, self._figures):
+        if any(map(self.identities.is_revealed, (field, text))) or names.is_figure(
+            new, field or new, self._figures
+        ):
             return new, counts
         return self._publish(new, counts)
 
@@ -80,7 +82,9 @@ class EvidenceScrubber(Scrubber):
 
     def publishes(self, key: str) -> bool:
         """Whether a field of that name is published with its value."""
-        return self.identities.is_revealed(key) or self.identities.public_names.publish(key) == key
+        names = self.identities.public_names
+        is_read = self.identities.is_revealed(key) or names.is_figure(key, key, self._figures)
+        return is_read or names.publish(key) == key
 
     def field(self, kind: str, text: str, *, name: str = "") -> tuple[str, Counter[str]]:
         """As any scrubber, and then as any text."""

@@ -8,6 +8,7 @@ phases that mix reads into writes, reads are columns `rwmix read` and objects `r
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -70,6 +71,7 @@ class Elbencho(EvidenceReader):
     capture = "`elbencho --jsonfile results.json ...`, or `--csvfile results.csv`"
     versions = "elbencho 2 and 3"
     tested = "real: elbencho 3.0, a published table of 2.1"
+    figures = re.compile("|".join(map(re.escape, (*_COLUMNS, *_JSON_RATES, *_JSON_LATENCIES))))
     withheld: Mapping[str, str] = {"command": COMMAND_LINE, "label": COMMAND_LINE}
 
     def sniff(self, head: bytes) -> float:

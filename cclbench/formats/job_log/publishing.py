@@ -14,6 +14,7 @@ _NUMBER: Final = re.compile(
     rb"\d[\d.,-]*(?:[eE][-+]?\d{1,3}|GiB|GB|[KMBGT]|it|s)?|\d{4}-\d\d-\d\dT\d\d"
     rb"|(?:rank|default|[DPT]P)\d{1,7}"
 )
+_DIGIT: Final = re.compile(rb"\d")
 _OWN_WORDS: Final = frozenset(
     b"""
     iteration consumed samples tokens elapsed time per ms s throughput GPU TFLOP TFLOPs learning rate
@@ -43,18 +44,27 @@ _OWN_WORDS: Final = frozenset(
 def published_line(line: bytes) -> bytes | None:
     """The line with `-` for each word that is not its family's; None if it is about no step or setting.
 
-    Of a line of NCCL or RCCL the parts remain that state facts, which the run's manifest has as well.
+    Numbers stay where the family's pattern or a setting's reads them, and are zeros elsewhere.  Of a line of
+    NCCL or RCCL the parts remain that state facts, which the run's manifest has as well.
     """
     if b"CCL " in line and (texts := fact_texts(line.decode(errors="replace").rstrip())):
         return f"NCCL INFO {'  '.join(texts)}".encode()
-    if not any(pattern.search(line) for pattern in _patterns_of(line)):
+    matches = [match for pattern in _patterns_of(line) for match in pattern.finditer(line)]
+    if not matches:
         return None
-    return _WORD.sub(_published_word, line)
+    unread = bytearray(line)
+    for begin, end in (span for match in matches for span in match.regs[1:] if span[0] >= 0):
+        unread[begin:end] = bytes(end - begin)
 
+    def published_word(match: re.Match[bytes]) -> bytes:
+        word = match[0]
+        if word in _OWN_WORDS:
+            return word
+        if not _NUMBER.fullmatch(word):
+            return b"-"
+        return b"0".join(_DIGIT.split(word)) if _DIGIT.search(unread, *match.span()) else word
 
-def _published_word(match: re.Match[bytes]) -> bytes:
-    word = match[0]
-    return word if word in _OWN_WORDS or _NUMBER.fullmatch(word) else b"-"
+    return _WORD.sub(published_word, line)
 
 
 def _patterns_of(line: bytes) -> list[re.Pattern[bytes]]:
