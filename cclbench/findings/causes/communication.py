@@ -181,7 +181,7 @@ def _over_groups(case: Case, traffic: _Traffic, figure: MetricName, stat: str | 
 
 @finding(
     "exposed_communication",
-    title="the device communicates and computes nothing",
+    title="communication is not hidden under compute",
     rule=_TRANSFER + " by group shape, except slow links and networks and small messages",
     gain=_GAIN,
     actions={

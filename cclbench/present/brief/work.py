@@ -71,7 +71,7 @@ def brief_stragglers(document: Document) -> Brief:
                         "rank": row["rank"],
                         "late_by": quantity(row["mean_s"], "s"),
                         "max": quantity(row["max_s"], "s"),
-                        "in_step": row["most_step"],
+                        "in_step": row["max_step"],
                         "latest_in_steps": row["latest"],
                         "cause": row["cause"],
                     }

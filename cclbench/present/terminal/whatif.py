@@ -90,7 +90,9 @@ def _merged_notes(lines: Sequence[str]) -> list[str]:
 
 
 def _short_note(line: str) -> str:
-    """The note up to its first semicolon if it is long, as of a setting with a long description."""
-    head, semicolon, _ = line.partition("; ")
+    """The note up to its first semicolon if it is long, unless it says what to state in a card."""
+    head, semicolon, rest = line.partition("; ")
     is_long = semicolon and len(line) > _LONGEST_NOTE and not line.startswith(_MERGED)
+    if rest.startswith("state "):
+        return line
     return f"{head}; -v says more" if is_long else line
