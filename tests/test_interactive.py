@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def test_the_cell_of_a_run_has_verdict_bars_and_figures(run: cclbench.Run) -> No
 def test_the_cell_of_a_comparison_says_who_and_where(run: cclbench.Run, other: cclbench.Run) -> None:
     compared = cclbench.compare(run, other)
     cell = compared._repr_html_()
-    assert compared.versus[0].words in cell
+    assert compared.versus[0].words in unescape(cell)
     assert "<tr><td>exposed transfer</td><td>135 ms</td><td>48.6 ms</td><td>-86.3 ms</td></tr>" in cell
     assert "<th>total</th><th>676 ms</th><th>537 ms</th><th>-139 ms</th>" in cell
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.counters import windows_of_steps
 from cclbench.analyzers.io_calls import NO_CALLS
@@ -42,11 +42,11 @@ def store_floor(run: RunView) -> Iterator[Value]:
         raise NotApplicable(NO_CALLS)
     windows = windows_of_steps(run)
     begin, end = min(int(w.starts.min()) for w in windows), max(int(w.ends.max()) for w in windows)
-    starts = calls["start_ns"]
-    inside = calls.filter(pc.and_(pc.greater_equal(starts, begin), pc.less(starts, end)))
-    if not len(inside):
+    starts = calls["start_ns"].to_numpy()
+    inside = (begin <= starts) & (starts < end)
+    if not inside.any():
         raise NotApplicable("no read begins within the steps")
-    read_bytes = pc.sum(inside["bytes"]).as_py() or 0
+    read_bytes = int(calls["bytes"].fill_null(0).to_numpy()[inside].sum())
     a_step = read_bytes / max(map(len, windows))
     words = f"{humanise(a_step, 'B')} a step at {humanise(rate, 'B/s')}, {_CONDITION}"
     yield Value(value=a_step / rate, reason=words, provenance="derived")
@@ -55,7 +55,7 @@ def store_floor(run: RunView) -> Iterator[Value]:
 def _fastest_read(run: RunView) -> float:
     rows = with_words(store_rows(run, "bytes_per_s"), "source", BENCHMARKS)
     reads: pa.Table = with_words(rows, "phase", ("read",))
-    rate = pc.max(reads["value"]).as_py() if len(reads) else None
+    rate = np.max(reads["value"].to_numpy(), initial=0.0)
     if not rate:
         raise NotApplicable("needs a benchmark of the store that reads (FIO, elbencho)")
     return float(rate)

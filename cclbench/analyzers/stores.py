@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import NotApplicable, Value, run_metric
 from cclbench.analyzers.storage import DLIO_PHASES
@@ -126,6 +125,8 @@ def _owner_values(
 
 def _aggregated(run: RunView, rows: pa.Table, figure: str) -> pa.Table:
     """Rows by file, job, operation and stat: weighted sum, weights, extremes and count."""
+    import pyarrow.compute as pc  # imported late: metrics are listed without it
+
     rows = _plain(rows)
     weight = pa.array([1.0] * len(rows), pa.float64())
     if figure == "latency":
@@ -139,6 +140,8 @@ def _aggregated(run: RunView, rows: pa.Table, figure: str) -> pa.Table:
 
 def _requests(rows: pa.Table, operations: pa.Table) -> tuple[pa.Table, pa.ChunkedArray]:
     """The rows in another order, and the requests of iostat's intervals, which are of one length; else 1."""
+    import pyarrow.compute as pc  # as above
+
     keys = [*_OWNER, "sample"]
     counts = operations.select([*keys, "value"]).rename_columns([*keys, "requests"])
     joined = rows.join(counts, keys, join_type="left outer", use_threads=False)

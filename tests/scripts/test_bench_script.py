@@ -338,11 +338,13 @@ def test_each_trace_is_a_line_and_the_rest_is_counted(
     assert all(len(row) == header.count("|") - 1 for row in rows)
     by_name = {row[0]: row[1:] for row in rows}
     shipped = {path.name for path in (repository / "traces").iterdir()}
-    means = f"mean of {len(shipped)} sources", f"mean of {len(shipped) - 1} of them with recorded arguments"
+    means = f"mean of {len(shipped)} sources", f"mean of {len(shipped) - 2} of them with recorded arguments"
     assert set(by_name) == {*(f"traces/{name}" for name in shipped), *means}
     whole, recorded = (float(by_name[name][2].removesuffix("%")) for name in means)
     assert by_name["traces/llama-decode-graph-h100"][2] == "0.0%"
-    assert recorded * (len(shipped) - 1) == pytest.approx(whole * len(shipped), abs=1)
+    # neither has operators of a framework: the kernels of a graph, and the regions of an MPI job
+    assert by_name["traces/mpi-training-4-cpu"][2] == "0.0%"
+    assert recorded * (len(shipped) - 2) == pytest.approx(whole * len(shipped), abs=1.5)
     del by_name[means[1]]
     assert "| `aten::cat` |" in lacking_rows
     count, linked, modelled, above, lacking, _ = by_name["traces/tiny-llama-operators-ddp2-gloo-cpu"]
