@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cclbench.analyzers.request_spans import SOURCE as SPANS
 from cclbench.analyzers.view.columns import has_values, has_word, with_values, word_codes
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.formats.otlp_spans import OtlpSpans
 from cclbench.ground.evidence_schema import REQUESTS, SERVING
 
 _LAST_NUMBER: Final = re.compile(r"\d+(?=\D*$)")
@@ -99,9 +99,9 @@ def run_benchmarks(run: RunView) -> list[Benchmark]:
 def _without_spans_beside_clients(*tables: pa.Table) -> tuple[pa.Table, ...]:
     """The tables without the server's spans, if a client has a file: they are of the same requests."""
     sources = {source for table in tables for source in table["source"].unique().to_pylist()}
-    if sources == {OtlpSpans.name}:
+    if sources == {SPANS}:
         return tables
-    return tuple(table.filter(pa.array(~has_word(table, "source", OtlpSpans.name))) for table in tables)
+    return tuple(table.filter(pa.array(~has_word(table, "source", SPANS))) for table in tables)
 
 
 def _by_benchmark(table: pa.Table) -> dict[tuple[str, int], pa.Table]:

@@ -13,9 +13,8 @@ from cclbench.analyzers.metric import Coverage, Value, no_value
 from cclbench.analyzers.view.columns import has_values, with_values, with_words
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.formats.otlp_spans import OtlpSpans
 
-SOURCE: Final = OtlpSpans.name
+SOURCE: Final = "otlp_spans"
 PARTS: Final = ("queue", "prefill", "decode")
 _COLUMNS: Final = {"ttft": "ttft_ns", "e2e_latency": "e2e_ns", **{part: f"{part}_ns" for part in PARTS}}
 _PERCENTS: Final = (50, 90, 99)

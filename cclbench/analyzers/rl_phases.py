@@ -32,10 +32,10 @@ from cclbench.classify.rl_phases import (
     TIMERS,
     WITHIN_GENERATION,
 )
-from cclbench.formats.verl_timings import VerlTimings
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64
 
+_READER: Final = "verl_timings"
 NO_TIMERS: Final = "needs a log with verl's times by phase (timing_s/...)"
 NO_RANGES: Final = (
     "needs ranges of generation and of updates in the traces (verl's workers, or record_function and NVTX"
@@ -44,7 +44,7 @@ NO_RANGES: Final = (
 STEP_PARTS: Final = (*ROLES, "wait_generate", "unattributed")
 _PERCENTS: Final = (50, 90, 99)
 _MOST_PHASES: Final = 30
-_value = partial(Value, source=VerlTimings.name)
+_value = partial(Value, source=_READER)
 _log_metric = partial(run_metric, unit="s", better="lower", inputs=("phase_times",), not_applicable=NO_TIMERS)
 
 
@@ -122,7 +122,7 @@ def rl_step(run: RunView) -> Iterator[Value]:
     count, others = len(split.lengths), sum(split.unsplit.values())
     why = "; ".join(f"{number:,} steps are not split: {reason}" for reason, number in split.unsplit.items())
     if not count:
-        yield no_value(why, source=VerlTimings.name)
+        yield no_value(why, source=_READER)
         return
     coverage = Coverage(count, count + others)
     words = "; ".join(filter(None, (f"of {count:,} steps", why)))
@@ -148,9 +148,9 @@ def rl_phase(run: RunView) -> Iterator[Value]:
     times = _phase_times(run)
     seconds = times["dur_ns"].to_numpy() / NS_PER_S
     names = len(times["phase"].unique())
-    yield no_value(f"{names:,} timers: see their rows", source=VerlTimings.name)
+    yield no_value(f"{names:,} timers: see their rows", source=_READER)
     for name, own in longest_names(times, "phase", seconds, _MOST_PHASES):
-        yield from spread_values(seconds[own], (50,), category=name, source=VerlTimings.name)
+        yield from spread_values(seconds[own], (50,), category=name, source=_READER)
 
 
 def bubbles_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:

@@ -10,18 +10,18 @@ from typing import Final
 import numpy as np
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
+from cclbench.analyzers.request_spans import SOURCE
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.served_apart import HIDDEN, UNATTRIBUTED, FirstTokens, first_tokens
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.formats.otlp_spans import OtlpSpans
 from cclbench.ground.intervals import Int64
 
 NOT_APART: Final = "needs spans of requests that a prefill and a decode instance both state by one id"
 SHOWN_PARTS: Final = ("queue", "prefill", "transfer", "kv_wait", "first_token", UNATTRIBUTED)
 """Parts in the order of a request's life; they add up to its time to first token."""
 _PERCENTS: Final = (50, 90, 99)
-_value = partial(Value, source=OtlpSpans.name)
-_none = partial(no_value, source=OtlpSpans.name)
+_value = partial(Value, source=SOURCE)
+_none = partial(no_value, source=SOURCE)
 
 
 def split_requests(run: RunView) -> FirstTokens | None:

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cclbench.formats.nccl_log import NcclLog
 from cclbench.machine import Machine
 
 if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.record.manifest import EvidenceFile
 
+_READER: Final = "nccl_log"
 _ONLY_FROM_OUTPUT: Final = frozenset(("network", "transports", "rings", "coll_channels", "tuning", "nvls"))
 """Facts that only debug output states: a sweep's header has a version, too."""
 Stated = Mapping[str, str | int | float | list[str]]
@@ -23,7 +23,7 @@ def library_outputs(evidence: Iterable[EvidenceFile]) -> list[Stated]:
     return [
         file.facts
         for file in evidence
-        if file.reader == NcclLog.name or not _ONLY_FROM_OUTPUT.isdisjoint(file.facts)
+        if file.reader == _READER or not _ONLY_FROM_OUTPUT.isdisjoint(file.facts)
     ]
 
 
@@ -40,8 +40,12 @@ def distinct_facts(files: Sequence[Stated]) -> dict[str, list[str]]:
 def network_facts(
     logged: Mapping[str, list[str]], card: Card | None, machine: Machine
 ) -> dict[str, list[str]]:
-    """Facts that conditions of networks are about; the log's go before the card's."""
-    return {**dict(_card_facts(card)), **logged, **dict(_machine_facts(logged, machine))}
+    """Facts that conditions of networks are about; the log's go before the card's.
+
+    Empty where neither states any: no condition is about the machine alone.
+    """
+    stated = {**dict(_card_facts(card)), **logged}
+    return {**stated, **dict(_machine_facts(logged, machine))} if stated else {}
 
 
 def _card_facts(card: Card | None) -> Iterator[tuple[str, list[str]]]:

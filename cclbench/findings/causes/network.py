@@ -28,6 +28,8 @@ def network_setting(case: Case) -> Iterator[Finding]:
     if not case.step_s:
         return  # the summary of a log alone says the same
     facts = case.network_facts
+    if not facts:
+        return
     for condition in known_conditions(facts):
         yield case.finding(
             "network_setting",
