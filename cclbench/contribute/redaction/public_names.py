@@ -212,7 +212,7 @@ class PublicNames:
             figures is not None
             and figures.fullmatch(field.strip()) is not None
             and all(
-                _FIGURE.fullmatch(unit) or (not re.search(r"\d", unit) and _is_public_unit(unit))
+                _FIGURE.fullmatch(unit) or unit == "N/A" or (unit.isalpha() and _letters(unit)[2] <= 1)
                 for unit in _UNIT.findall(text)
             )
         )
