@@ -48,13 +48,24 @@ def terminal_console(stream: TextIO | None = None) -> Console:
     from rich.segment import Segment
 
     class PrintableConsole(Console):
+        _renders = False
+        """Whether a part of something is rendered, whose segments are looked at with the whole."""
+
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
-            for segment in super().render(renderable, options):
-                text, style, control = segment
-                clean = control or text.isprintable()
-                yield segment if clean else Segment(printable_lines(text), style)
+            segments = super().render(renderable, options)
+            return segments if self._renders else self._printable(segments)
+
+        def _printable(self, segments: Iterable[Segment]) -> Iterator[Segment]:
+            self._renders = True
+            try:
+                for segment in segments:
+                    text, style, control = segment
+                    clean = control or text.isprintable()
+                    yield segment if clean else Segment(printable_lines(text), style)
+            finally:
+                self._renders = False
 
     file = unescaped_stream(sys.stdout if stream is None else stream)
     return PrintableConsole(file=file, highlight=False, markup=False, emoji=False, soft_wrap=False)
