@@ -12,7 +12,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -20,13 +19,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cclbench.formats import Names, Payload, Rows, Trace
+from cclbench.formats.table_damage import name_damage
 from cclbench.formats.trace import LATEST_NS, impossible_value
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
-from cclbench.ground.out_of_memory import is_out_of_memory
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import parquet_file
 
@@ -224,7 +222,7 @@ def _files(folder: Path, table: str) -> Iterator[Path]:
 
 def _batches(path: Path, required: tuple[str, ...]) -> Iterator[tuple[pa.RecordBatch, str]]:
     """Batches with where they are; `InputError` if the file is damaged or lacks a column."""
-    with _opened(path) as file:
+    with name_damage(path, _AGAIN), parquet_file(path) as file:
         missing = [name for name in required if name not in file.schema_arrow.names]
         if missing:
             raise InputError(f"has no column {missing[0]}", where=str(path), hint=_AGAIN)
@@ -241,20 +239,8 @@ def _batches(path: Path, required: tuple[str, ...]) -> Iterator[tuple[pa.RecordB
             rows += len(batch)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[pq.ParquetFile]:
-    try:
-        with parquet_file(path) as file:
-            yield file
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if is_out_of_memory(error):
-            raise
-        reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-        raise InputError(f"is damaged: {reason}", where=str(path), hint=_AGAIN) from None
-
-
 def _metadata(path: Path) -> dict[str, Any]:
-    with _opened(path) as file:
+    with name_damage(path, _AGAIN), parquet_file(path) as file:
         first = next(file.iter_batches(1), None)
         if first is None or not len(first):
             return {}

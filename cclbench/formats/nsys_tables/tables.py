@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cclbench.formats.nsys.database import Database
-from cclbench.ground.errors import InputError
-from cclbench.ground.out_of_memory import is_out_of_memory
+from cclbench.formats.table_damage import name_damage
 from cclbench.record.files import parquet_file
 
 _BATCH_ROWS: Final = 1 << 16
@@ -88,18 +87,13 @@ class _ArrowFile:
 @contextmanager
 def _opened(path: Path, hint: str) -> Iterator[pq.ParquetFile | _ArrowFile]:
     """A table opened for reading; `InputError` if it is damaged."""
-    try:
+    with name_damage(path, hint):
         if path.suffix == ".arrow":
             with pa.memory_map(str(path)) as source:
                 yield _ArrowFile(source)
         else:
             with parquet_file(path) as file:
                 yield file
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if is_out_of_memory(error):
-            raise
-        reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-        raise InputError(f"is damaged: {reason}", where=str(path), hint=hint) from None
 
 
 def _stored_schema(schema: pa.Schema) -> pa.Schema:
