@@ -26,7 +26,8 @@ from cclbench.ground.intervals import Intervals, intersect, join
     " device or pinned memory; loader, ranges of a data loader or a checkpoint; sync, waits for a device that"
     " is already idle; launch, launch calls, and the time from the launch of the event that ends the gap to"
     " its start; operators of the framework (stat on_host: of these, operators of at least 100 µs that launch"
-    " nothing, also after a wait); python, recorded Python calls; unrecorded, everything else."
+    " nothing, or of at least 1 ms for each launch, also after a wait); python, recorded Python calls;"
+    " unrecorded, everything else."
     " Where the CPU is the device, all of time.idle by what the thread of the steps does: loader; sync, calls"
     " of the communication library, and up to 1 ms after a transfer; cold_start, time between two operators"
     " of 50 times the median, only in the first step; launch, less than 50 µs between two operators;"
@@ -36,7 +37,7 @@ from cclbench.ground.intervals import Intervals, intersect, join
     unit="s",
     better="lower",
     inputs=("events", "steps"),
-    version=3,
+    version=4,
     combine=parts_over_ranks,
     graphs="counted",
     not_applicable="no launch in the trace is linked to device work; or the CPU is the device, and the trace"

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cclbench.formats import Names
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ingestion.part import ROW_GROUP
-from cclbench.normalize.operators import Ranges, holds_launch, join_ranges
+from cclbench.normalize.operators import Ranges, count_launches, join_ranges
 from cclbench.normalize.phases import Named, Vocabulary, is_among
 from cclbench.operators.cost import MODELS, model_of
 from cclbench.record.files import parquet_file
@@ -115,7 +115,7 @@ def read_calls(events: EventTables, launched: Mapping[int, Int64] | None, stated
             gradients.append(
                 _select_rows({name: calls[name] for name in _GRADIENTS}, accumulates[calls["name"]])
             )
-            launches = holds_launch(track, start, start + duration, launched)
+            launches = count_launches(track, start, start + duration, launched) > 0
             kept = launches | is_among(calls["id"], stated)
             may_be_read = np.array([word in read_inside for word in names["name"]], np.bool_)
             others.append(_select_rows(calls, may_be_read[calls["name"]] & ~kept))
@@ -172,7 +172,7 @@ def read_named(
         rows: Columns = {"track": track, "start_ns": start, "end_ns": start + duration}
         rows["name"] = _text_codes(batch["name"], names)
         if launched is not None:
-            kept = holds_launch(track, start, start + duration, launched)
+            kept = count_launches(track, start, start + duration, launched) > 0
             rows = _select_rows(rows, kept)
         parts.append(rows)
     columns = _concatenate_columns(parts, _RANGES)

@@ -138,11 +138,11 @@ class Ids:
 NO_RANGES = Ranges(*(np.empty(0, np.int64) for _ in range(3)))
 
 
-def holds_launch(track: Int64, start: Int64, end: Int64, launched: Mapping[int, Int64]) -> Mask:
-    """Which ranges enclose a launch of their thread, shape (ranges,); `launched`: the sorted launch times of
-    each thread, ns."""
-    holds = np.zeros(len(start), np.bool_)
+def count_launches(track: Int64, start: Int64, end: Int64, launched: Mapping[int, Int64]) -> Int64:
+    """Number of launches of its thread that each range encloses, shape (ranges,); `launched`: the sorted
+    launch times of each thread, ns."""
+    count = np.zeros(len(start), np.int64)
     for thread, at in launched.items():
         own = track == thread
-        holds[own] = np.searchsorted(at, start[own]) < np.searchsorted(at, end[own])
-    return holds
+        count[own] = np.searchsorted(at, end[own]) - np.searchsorted(at, start[own])
+    return count

@@ -155,10 +155,11 @@ def longest_kernels(results: Results) -> list[tuple[float, str]]:
 
 
 def modelled_words(results: Results) -> str:
-    """For how much of the kernels' time FLOPs and bytes are known."""
+    """For how much of the kernels' time FLOPs and bytes are known, or why no roofline is."""
     roof = results.row(_ROOFLINE_EFFICIENCY)
     if roof is None or not roof.has_value:
-        return "FLOPs and bytes unknown"
+        why = results.missing_reason(_ROOFLINE_EFFICIENCY)
+        return f"no roofline: {why}" if why else "no roofline"
     known = 1.0 if roof.coverage_time is None else roof.coverage_time
     return f"FLOPs and bytes known for {humanise(known, '1')}"
 

@@ -364,12 +364,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the captures, made if missing")
     parser.add_argument("--captures", type=int, default=3, help="captures of each form")
     parser.add_argument("--disease", action="append", help="only this one; repeatable")
-    parser.add_argument("--gpu", action="store_true", help="score the captures of gpu_job.py")
+    parser.add_argument("--gpu", action="store_true", help="score the captures of gpu_job.py that are there")
     parser.add_argument("-v", "--verbose", action="store_true", help="print the findings of each capture")
     asked = parser.parse_args()
     diseases = gpu_job.DISEASES if asked.gpu else DISEASES
     names = asked.disease or list(diseases)
-    if not asked.gpu:
+    if asked.gpu:
+        names = [name for name in names if all(any(asked.out.glob(f"{name}/{form}-*")) for form in FORMS)]
+    else:
         capture_all(names, asked.captures, asked.out)
     captures = {
         (name, form): [

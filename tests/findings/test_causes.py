@@ -149,6 +149,18 @@ def test_gaps_between_short_kernels_count_unless_they_are_long() -> None:
     few = found(*rows, row("compute.kernel_count", 100.0))
     assert few["short_kernels"].lost_s == pytest.approx(0.1)
     assert few["device_stalls"].lost_s == pytest.approx(0.05)
+    rows = [one for one in rows if one["metric"] != "time.idle_host_by"]
+    rows += [
+        *by_rank("time.idle_host_by", 0.01, 0.06, category="launch"),
+        row("compute.kernel_count", 10_000.0),
+    ]
+    assert found(*rows, row("launch.delay", 19e-6, stat="p50")).keys() == {"short_kernels"}
+    queued = found(*rows, row("launch.delay", 4e-3, stat="p50"))
+    assert queued.keys() == {"kernel_gaps"}, "a CUDA graph's gaps: launching them is not the matter"
+    assert (queued["kernel_gaps"].lost_s, queued["kernel_gaps"].whatif) == (
+        pytest.approx(0.05),
+        ["kernels.gap=0"],
+    )
 
 
 def exposed(kind: str, group: str, seconds: float) -> list[Row]:

@@ -187,11 +187,15 @@ def test_what_ran_is_told_by_its_details_or_the_begin_of_its_name(name, copy, fi
 
 def test_what_a_plane_says_of_its_gpu():
     told = {"core_count": 132, "memory_size": 85_000_000_000, "memory_bandwidth": 3_350_000_000_000}
-    known = {"sm_count": 132, "device_memory_bytes": 85_000_000_000}
+    known = {"sm_count": 132, "device_memory_bytes": 85_000_000_000, "device_name": None}
     of = {"vendor": "nvidia", **known, "hbm_bytes_per_s": 3.35e12}
     assert gpu_facts({"device_vendor": "NVIDIA", **told}) == of
+    name = "NVIDIA H100 80GB HBM3"
+    assert gpu_facts({"device_vendor": "NVIDIA", "gpu_device_name": name, **told}) == of | {
+        "device_name": name
+    }
     assert gpu_facts({"device_vendor": "Intel", **told}) == {"vendor": None, **known, "hbm_bytes_per_s": None}
-    none = dict.fromkeys(("sm_count", "device_memory_bytes", "hbm_bytes_per_s"))
+    none = dict.fromkeys(("device_name", "sm_count", "device_memory_bytes", "hbm_bytes_per_s"))
     assert gpu_facts({"device_vendor": "Nvidia", "memory_bandwidth": 0}) == none | {"vendor": "nvidia"}
 
 

@@ -17,7 +17,7 @@ from cclbench.analyzers.view.launches import correlations_of, device_events
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64, Intervals, Mask, intersect, join
 from cclbench.normalize.host_calls import ALLOCATES, ASYNCHRONOUS, PINNED, blocks, take_turns
-from cclbench.normalize.operators import holds_launch
+from cclbench.normalize.operators import count_launches
 from cclbench.normalize.phases import LOADER
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ _LATENCY_NS: Final = 1_000_000
 """More than a launch latency, which is some 10 µs on an idle device."""
 _COMPUTES_NS: Final = 100_000
 """Least duration of an operator that launches nothing and is no view, allocation or other overhead."""
+_SLOW_LAUNCH_NS: Final = 1_000_000
+"""Least time of an operator for each of its launches that is no launch overhead: some ten times what Python,
+dispatch, the call and a profiler take together."""
 _CLOCK_NS: Final = 1_000
 """Error of host and device clocks."""
 
@@ -95,8 +98,8 @@ def host_gaps(rank: RankView) -> HostGaps:
 
 
 def host_computations(rank: RankView) -> Intervals:
-    """Times of a launching thread's operators of at least `_COMPUTES_NS` that launch nothing: they compute on
-    the host."""
+    """Times of a launching thread's operators that work on the host: those of at least `_COMPUTES_NS` that
+    launch nothing, and those of at least `_SLOW_LAUNCH_NS` for each launch."""
     calls = rank.launch_calls
     launched = {
         thread: np.sort(calls.starts[calls.threads == thread]) for thread in np.unique(calls.threads).tolist()
@@ -107,7 +110,8 @@ def host_computations(rank: RankView) -> Intervals:
         thread = batch["track"].to_numpy()
         chosen = (ends - starts >= _COMPUTES_NS) & np.isin(thread, [*launched])
         starts, ends, thread = starts[chosen], ends[chosen], thread[chosen]
-        computes = ~holds_launch(thread, starts, ends, launched)
+        launches = count_launches(thread, starts, ends, launched)
+        computes = ends - starts >= launches * _SLOW_LAUNCH_NS
         parts.append(intervals.union(starts[computes], ends[computes]))
     return join(*parts)
 

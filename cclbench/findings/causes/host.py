@@ -35,6 +35,8 @@ _EXACT_CPU: Final = "no operator or transfer runs in that time"
 _SHORT_KERNEL_S: Final = 10e-6
 _OPERATOR_S: Final = 15e-6
 """Least host time of a PyTorch operator, with its launch and the Python around it."""
+_QUEUED_S: Final = 20e-6
+"""Least median delay of launches that are ahead of the device: more than any launch latency."""
 _LAUNCHING: Final = "launch+operators"
 _LEAST_STEPS: Final = 4
 """Least number of steps in which pauses in some can be found."""
@@ -213,7 +215,8 @@ def synchronization(case: Case) -> Iterator[Finding]:
     title="many short kernels: launching them takes longer than running them",
     rule="time.idle_host_by launch and operators, also after a wait for the device, where most kernels are"
     " shorter than their launch or than 15 µs, or their mean is below 10 µs, and at most half of that time is"
-    " in operators that compute on the host (stat on_host); and time.idle_device between such kernels",
+    " in operators that work on the host (stat on_host); and time.idle_device between such kernels; not where"
+    " kernel_gaps holds",
     gain="launches and operators take the host no time, as with a CUDA graph; at most there are no gaps"
     " between kernels either, as if they were fused",
     actions={
@@ -226,13 +229,13 @@ def synchronization(case: Case) -> Iterator[Finding]:
     },
 )
 def short_kernels(case: Case) -> Iterator[Finding]:
-    if not _is_launch_bound(case):
-        return
-    lost = _held_after_waits(case, "launch", "operators")
-    device_idle = case.ranks(_IDLE_DEVICE)
+    gaps_s = _kernel_gaps(case)
     kernels, median_s = case.number(_KERNELS), case.number(_KERNEL_TIME)
-    lost = {rank: host_s + _launch_gaps(device_idle.get(rank, 0.0), kernels) for rank, host_s in lost.items()}
-    if kernels and median_s and any(lost.values()):
+    lost = {
+        rank: host_s + gaps_s.get(rank, 0.0)
+        for rank, host_s in _held_after_waits(case, "launch", "operators").items()
+    }
+    if kernels and median_s and any(lost.values()) and not _is_queued(case) and _is_launch_bound(case):
         yield case.finding(
             "short_kernels",
             f"The device waits for launches between short kernels ({kernels:,.0f} a step,"
@@ -255,20 +258,69 @@ def short_kernels(case: Case) -> Iterator[Finding]:
         )
 
 
+@finding(
+    "kernel_gaps",
+    title="short kernels are queued, and each begins some time after the one before it",
+    rule="time.idle_device of less than 10 µs for each kernel, where kernels are short (short_kernels), that"
+    " time is more than time.idle_host_by launch and operators, and launch.delay is at least 20 µs in the"
+    " median: launches are ahead",
+    gain="at most no gaps between kernels, as if they were fused",
+    actions={
+        "pytorch": (
+            "fuse neighbouring kernels: torch.compile; fused norms, attention and optimizers",
+            "larger batches, or fewer streams that wait for one another's events",
+        ),
+        "any": ("fuse neighbouring kernels: gaps of about 1 µs remain between those of a CUDA graph",),
+    },
+)
+def kernel_gaps(case: Case) -> Iterator[Finding]:
+    median_s = case.number(_KERNEL_TIME)
+    if median_s and _is_queued(case) and _has_short_kernels(case):
+        lost = _kernel_gaps(case)
+        yield case.finding(
+            "kernel_gaps",
+            f"The device is idle between queued short kernels (half of them below {humanise(median_s, 's')}):"
+            f" {_of_step(case, lost)}.",
+            lost=lost,
+            whatif=["kernels.gap=0"],
+            surely=[],
+            because=_EXACT + "; a wait for another stream looks the same",
+            evidence=case.evidence(_IDLE_DEVICE, _KERNELS, _KERNEL_TIME, _LAUNCH_DELAY, _QUEUE_LENGTH),
+            query=_ELSEWHERE,
+        )
+
+
+def _is_queued(case: Case) -> bool:
+    """Whether launches are ahead, and the device's gaps are mostly those between kernels in its queue."""
+    host_s = sum(_held_after_waits(case, "launch", "operators").values())
+    delay_s = case.number(_LAUNCH_DELAY, stat="p50") or 0.0
+    return delay_s >= _QUEUED_S and sum(_kernel_gaps(case).values()) > host_s
+
+
 def _is_launch_bound(case: Case) -> bool:
-    """Whether kernels are mostly shorter than launches or operators, and the host does not mostly compute."""
+    """Whether kernels are short, and the host does not mostly compute."""
     computes = case.ranks(BY, category="operators", stat="on_host")
     launches = _held_after_waits(case, "launch", "operators")
     if any(seconds > _MOSTLY * launches.get(rank, 0.0) for rank, seconds in computes.items()):
         return False
+    return _has_short_kernels(case)
+
+
+def _has_short_kernels(case: Case) -> bool:
+    """Whether kernels are mostly shorter than launches or operators."""
     mean_s, median_s = (case.number(metric) or inf for metric in (_MEAN_KERNEL, _KERNEL_TIME))
     is_short = (case.number(_SHORT_KERNELS) or 0.0) >= _MOSTLY
     return is_short or mean_s < _SHORT_KERNEL_S or median_s < _OPERATOR_S
 
 
-def _launch_gaps(idle_s: float, kernels: float | None) -> float:
-    """The device's idle time, s, where it is short gaps between kernels; 0 elsewhere."""
-    return idle_s if kernels and idle_s / kernels < _SHORT_KERNEL_S else 0.0
+def _kernel_gaps(case: Case) -> dict[int, float]:
+    """The idle time of each device between queued kernels, s a step, where these are short gaps."""
+    kernels = case.number(_KERNELS)
+    return {
+        rank: idle_s
+        for rank, idle_s in case.ranks(_IDLE_DEVICE).items()
+        if kernels and 0.0 < idle_s / kernels < _SHORT_KERNEL_S
+    }
 
 
 class _StepPauses(NamedTuple):

@@ -51,8 +51,10 @@ def gpu_facts(stats: proto.Stats) -> dict[str, Any]:
     text = str(stats.get("device_vendor")).lower()
     vendor = text if text in ("nvidia", "amd") else None
     bandwidth = plausible_amount(stats.get("memory_bandwidth"))
+    name = stats.get("gpu_device_name")
     return {
         "vendor": vendor,
+        "device_name": name if isinstance(name, str) else None,
         "sm_count": plausible_amount(stats.get("core_count")),
         "device_memory_bytes": plausible_amount(stats.get("memory_size")),
         "hbm_bytes_per_s": float(bandwidth) if bandwidth and vendor == "nvidia" else None,

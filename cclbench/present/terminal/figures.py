@@ -22,6 +22,7 @@ _LABEL: Final = 34
 _WIDTH: Final = 80
 _STUCK: Final = "\N{NO-BREAK SPACE}"
 _MOST_PARTS: Final = 5
+_MOSTLY: Final = 0.75
 _STEP: Final = metric_name("time.step")
 _NARROWED: Final = ("group", "collective", "category")
 
@@ -78,16 +79,23 @@ def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Tex
 
 
 def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
-    """The key figures of the run, two on a line."""
+    """The key figures of the run, two on a line, and how much those cover that cover less than most of it."""
     chosen = key_rows(rows)
     half = (len(chosen) + 1) // 2
+    covered: dict[str, list[str]] = {}
     for left, right in zip_longest(chosen[:half], chosen[half:]):
         line = Text()
         for row in filter(None, (left, right)):
             name = "capture" if row.metric == _STEP and row.window == "trace" else row.metric
             line.append("  " if line else "").append(name)
-            line.append(f"{_value_words(row):>{_WIDTH // 2 - 1 - len(name)}}", "bold")
+            value = _value_words(row)
+            if row.status == "partial" and _coverage(row) < _MOSTLY:
+                covered.setdefault(partial_words(row), []).append(row.metric)
+                value += "*"
+            line.append(f"{value:>{_WIDTH // 2 - 1 - len(name)}}", "bold")
         yield line
+    for words, metrics in covered.items():
+        yield Text(f"* {words} ({', '.join(metrics)})", "dim")
 
 
 def _figure_lines(figure: MetricRows, verbose: bool) -> Iterator[Text]:
@@ -134,6 +142,11 @@ def _coarsest_parts(parts: Sequence[Row]) -> list[Row]:
     keys = [{(key, value) for key in _NARROWED if (value := getattr(row, key)) is not None} for row in parts]
     every = {frozenset(own) for own in keys}
     return [row for row, own in zip(parts, keys, strict=True) if not any(coarser < own for coarser in every)]
+
+
+def _coverage(row: Row) -> float:
+    """The share of the time, else of the rows, that a partial figure is of."""
+    return (row.coverage or 0.0) if row.coverage_time is None else row.coverage_time
 
 
 def _number_words(row: Row) -> str:
