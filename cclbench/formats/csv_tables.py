@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.formats.streams import open_bytes
 from cclbench.formats.texts import damaged_error
@@ -73,6 +72,8 @@ def read_csv(
 
 def whole_numbers(texts: pa.Array) -> Int64:
     """Whole numbers below 10^18, −1 for any other text, shape (rows,)."""
+    import pyarrow.compute as pc
+
     whole = pc.fill_null(pc.match_substring_regex(texts, r"^\d{1,18}$"), False)
     numbers = pc.if_else(whole, texts, "-1").cast(pa.int64())
     return np.asarray(numbers.to_numpy(zero_copy_only=False), np.int64)

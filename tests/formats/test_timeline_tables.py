@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cclbench.formats import DeviceStep, Part, Payload, Rows, Trace, timeline
-from cclbench.formats.timeline import Timeline, tables
+from cclbench.formats import DeviceStep, Part, Payload, Rows, Trace
+from cclbench.formats.timeline import Timeline, reading, tables
 from cclbench.formats.timeline.mapping import (
     Time,
     TimelineColumns,
@@ -457,7 +457,7 @@ def test_a_parquet_table_may_have_more_columns_but_not_fewer(write: Write) -> No
 
 
 def test_steps_are_fewer_than_a_bound(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline, "_MOST_STEPS", 3)
+    monkeypatch.setattr(reading, "_MOST_STEPS", 3)
     two = "r,op,t,d,k\n0,mm,0,5,0\n0,mm,10,5,7\n"
     assert len(opened(write(two, STEPPED))[1]) == 1
     with pytest.raises(InputError, match=r"^has more than 3 steps$"):

@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.formats import READERS, DeviceStep, Names, Part, Reader, Rows, Trace
 from cclbench.formats.trace import LATEST_NS, impossible_value
@@ -55,6 +54,8 @@ class Ascend(Reader):
 
 def _task_rows(path: Path, trace: Trace) -> Iterator[Rows]:
     # Not needed to recognise a file.
+    import pyarrow.compute as pc
+
     from cclbench.formats.csv_tables import read_csv
 
     names, steps = Names(), dict[int, tuple[int, int]]()

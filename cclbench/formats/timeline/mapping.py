@@ -23,6 +23,7 @@ from cclbench.ground.text import listed
 from cclbench.ground.yaml_file import Document
 
 FILE: Final = "timeline.yaml"
+ENDINGS: Final = (".parquet", ".csv", ".jsonl")
 COMPUTE, COPY, IGNORE = "compute", "copy", "ignore"
 PAIRS: Final = ("send", "recv")
 _MOST_SHOWN: Final = 2

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from cclbench.formats.csv_tables import open_csv
 from cclbench.formats.streams import open_bytes
-from cclbench.formats.timeline.mapping import TimelineMapping
+from cclbench.formats.timeline.mapping import ENDINGS, TimelineMapping
 from cclbench.formats.trace import LATEST_NS
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
@@ -23,7 +23,6 @@ from cclbench.ground.out_of_memory import is_out_of_memory
 from cclbench.ground.text import printable
 from cclbench.record.files import parquet_file
 
-ENDINGS: Final = (".parquet", ".csv", ".jsonl")
 _DIGITS: Final = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 """Decimal digits from each unit down to ns."""
 _ROWS_A_BATCH: Final = 1 << 16

@@ -13,19 +13,15 @@ from rich.text import Text
 
 from cclbench.analyzers.aliases import refusal_of
 from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metrics
-from cclbench.card.standard import StandardWorkload, standard_workloads
 from cclbench.findings.finding import FINDINGS, Detector
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.schema import TABLES as STORED_TABLES
 from cclbench.present.terminal.output import labelled_table
-from cclbench.sql import VIEWS, View
-from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
 
 if TYPE_CHECKING:
+    from cclbench.card.standard import StandardWorkload
     from cclbench.replay.change import ReplaySetting
-
-TABLES: Final = {**STORED_TABLES, **MACHINE_TABLES}
-"""The tables of a run that `cclbench sql` queries."""
+    from cclbench.sql import View
 
 COLUMNS: Final = (
     *("name", "definition", "formula", "unit", "better", "inputs", "combined", "not_applicable", "limits"),
@@ -45,6 +41,13 @@ class Explanations(NamedTuple):
     workloads: list[dict[str, Any]]
 
 
+def queried_tables() -> dict[str, pa.Schema]:
+    """The tables of a run that `cclbench sql` queries."""
+    from cclbench.sql.machine_tables import TABLES
+
+    return {**STORED_TABLES, **TABLES}
+
+
 def explanations(names: Sequence[str]) -> Explanations:
     """The metrics, findings, views, tables (as views), settings and standard workloads that names, globs or
     aliases select; without names, all metrics.
@@ -52,19 +55,24 @@ def explanations(names: Sequence[str]) -> Explanations:
     `UsageError` for an unknown name, with near matches.
     """
     metrics = {name: METRICS.get(name) for name in names or METRICS if name in METRICS}
-    # Findings and views load for other names only.
     others = [name for name in names if name not in metrics]
+    if not others:
+        return Explanations([metric_explanation(metrics[name]) for name in sorted(metrics)], [], [], [], [])
+    from cclbench.card.standard import standard_workloads
+    from cclbench.sql import VIEWS
+
+    tables = queried_tables()
     findings = [finding_explanation(FINDINGS.get(name)) for name in others if name in FINDINGS]
     views = [view_row(VIEWS.get(name)) for name in others if name in VIEWS]
-    views += [_table_row(name) for name in others if name in TABLES]
+    views += [_table_row(name, tables[name]) for name in others if name in tables]
     workloads = [workload_row(standard_workloads()[name]) for name in others if name in standard_workloads()]
     settings = []
-    explained = (FINDINGS, VIEWS, TABLES, standard_workloads())
+    explained = (FINDINGS, VIEWS, tables, standard_workloads())
     for name in [name for name in others if not any(name in known for known in explained)]:
         try:
             metrics |= {metric.name: metric for metric, _ in resolve_metrics([name])}
         except UsageError:
-            settings.append(_setting_row(name))
+            settings.append(_setting_row(name, [*FINDINGS, *VIEWS, *tables, *standard_workloads()]))
     return Explanations(
         [metric_explanation(metrics[name]) for name in sorted(metrics)], findings, views, settings, workloads
     )
@@ -84,6 +92,8 @@ def finding_explanation(finding: Detector) -> dict[str, Any]:
 
 def view_row(view: View) -> dict[str, Any]:
     """A view as a row: columns with type, unit and meaning, and the tables it reads."""
+    from cclbench.sql import VIEWS
+
     columns = [
         {"name": column.name, "type": column.type, "unit": column.unit, "meaning": column.meaning}
         for column in view.columns
@@ -98,7 +108,7 @@ def view_row(view: View) -> dict[str, Any]:
     }
 
 
-def _table_row(name: str) -> dict[str, Any]:
+def _table_row(name: str, schema: pa.Schema) -> dict[str, Any]:
     """A table of runs as a row like that of a view."""
     columns = [
         {
@@ -107,7 +117,7 @@ def _table_row(name: str) -> dict[str, Any]:
             "unit": field.metadata[b"unit"].decode() or None,
             "meaning": field.metadata[b"meaning"].decode(),
         }
-        for field in TABLES[name]
+        for field in schema
     ]
     return {
         "name": name,
@@ -127,14 +137,15 @@ def setting_row(setting: ReplaySetting) -> dict[str, Any]:
     return {"name": setting.key, **described, "origin": CHANGES.origin(setting.key)}
 
 
-def _setting_row(name: str) -> dict[str, Any]:
-    """The setting of `cclbench whatif` that has the key as a row; `UsageError` if there is none."""
+def _setting_row(name: str, others: Sequence[str]) -> dict[str, Any]:
+    """The setting of `cclbench whatif` that has the key as a row; `UsageError` if there is none, with near
+    matches among settings, metrics and the other names."""
     from cclbench.replay.change import CHANGES
 
     for setting in map(CHANGES.get, CHANGES):
         if setting.is_named(name):
             return setting_row(setting)
-    hint = near(name, [*METRICS, *FINDINGS, *VIEWS, *TABLES, *CHANGES, *standard_workloads()], OTHER_NAMES)
+    hint = near(name, [*METRICS, *others, *CHANGES], OTHER_NAMES)
     unknown = f"unknown metric, finding, view, table, setting or standard workload {name!r}"
     raise refusal_of(name) or UsageError(unknown, hint=hint)
 
