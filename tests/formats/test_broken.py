@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import sys
 import zlib
 
 import pytest
@@ -258,20 +257,7 @@ class TestGzip:
         path.write_bytes(gzip.compress(b"{" + b" " * (5 << 20)))
         refused(read, path)
 
-    def test_name_does_not_matter(self, read, whole):
-        plain = whole.with_name("plain.json.gz")
-        plain.write_bytes(whole.read_bytes())
-        packed = whole.with_name("packed.json")
-        packed.write_bytes(zlib.compress(whole.read_bytes(), wbits=31))
-        assert read(plain).rows == read(packed).rows == read(whole).rows
-
 
 def test_missing_file_and_folder(read, tmp_path):
     for path in (tmp_path / "missing.json", tmp_path):
         refused(read, path, "cannot be read")
-
-
-def test_recursion_limit_is_left_alone(read, write, event):
-    before = sys.getrecursionlimit()
-    read(write([event("kernel", "k")]))
-    assert sys.getrecursionlimit() == before

@@ -153,10 +153,6 @@ def test_recognised_by_content_of_which_no_name_is_copied(written: Any, tmp_path
     assert not any(name in said for name in ("6ad7ea4c", "secret", "n,}1"))
 
 
-def test_the_exporters_own_configuration_is_no_evidence() -> None:
-    assert Dcgm().sniff(b"# DCGM FIELD, type, help\nDCGM_FI_DEV_SM_CLOCK, gauge, SM clock (in MHz).\n") == 0
-
-
 POWER = "time,DCGM_FI_DEV_POWER_USAGE\n{},5\n"
 NO_TIME = "line 2: no time where one belongs; write ISO 8601, or seconds"
 BROKEN = {

@@ -351,16 +351,6 @@ def test_bounds_of_what_is_believed(read: Read, name: str) -> None:
         read(beyond)
 
 
-def test_blocks_without_addresses_lie_end_to_end_from_their_segments(read: Read) -> None:
-    blocks = [block(0, 8), block(0, 16, "inactive")]
-    for one in blocks:
-        del one["address"]
-    found = read(snapshot([segment(*blocks, address=4096), segment(*blocks[:1], address=8192)]))
-    assert rows(found, "memory_blocks", "segment", "address", "size", "stream") == [
-        *((4096, 4096, 8, 0), (4096, 4104, 16, 0), (8192, 8192, 8, 0)),
-    ]
-
-
 @pytest.mark.parametrize(
     ("settings", "facts"),
     [

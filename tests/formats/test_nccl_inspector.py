@@ -181,11 +181,8 @@ def test_records_that_other_programs_wrote_again(read: Read, tmp_path: Path) -> 
 
 
 def test_recognised_and_empty(read: Read) -> None:
-    """A communicator alone is no record."""
     assert rows(read(), "seq") == []
     assert recognise_format(Path("x.log"), json.dumps(call()).encode()).name == "nccl_inspector"
-    for other in (b'{"coll_perf": 1}', b'{"header": {"n_ranks": 8}}', b'[{"n_ranks": 8, "coll_perf": {}}]'):
-        assert NcclInspector().sniff(other) == 0.0
 
 
 NO_RATE = {"coll_algobw_gbs": None, "coll_busbw_gbs": None}

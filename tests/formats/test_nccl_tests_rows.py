@@ -287,14 +287,6 @@ ONE_EACH: dict[str, Any] = {"nthreads": 1, "ngpus": 1}
 class TestStated:
     """Files made for programs."""
 
-    def test_ranks_and_lines_of_json(self, written: Written) -> None:
-        (row,) = read_json(written(as_json())).evidence().timings.to_pylist()
-        names = ("kind", "library", "group_size", "nodes", "in_place", "bytes", "errors")
-        assert [row[name] for name in names] == ["broadcast", "nccl", 12, 2, False, 1000, 0]
-        bad = result(size=8, in_place={"time": 1.0, "alg_bw": 7.0})
-        found = read_json(written(as_json(results=[*result(), *bad]))).evidence()
-        assert "algbw does not follow from size and time in 1 of 2 rows: line 2" in found.notes
-
     @pytest.mark.parametrize(
         ("config", "ranks", "nodes"),
         [

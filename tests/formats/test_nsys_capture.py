@@ -20,7 +20,7 @@ from helpers.nsys_files import (
 )
 
 from cclbench.formats import trace_reader
-from cclbench.formats.nsys.capture import CapturedProcesses, profiler_diagnostics
+from cclbench.formats.nsys.capture import CapturedProcesses
 from cclbench.formats.nsys.database import Database
 
 NAMES = strings("gemm", "cudaLaunchKernel", "MPI_Barrier")
@@ -303,13 +303,3 @@ def test_a_file_without_processes_leaves_nothing_out(path):
     found = read(write(path, StringIds=NAMES, **{KERNEL: [row], CALL: calls}), "")
     assert len(found.rows) == 3
     assert found.trace.dropped == {}
-
-
-@pytest.mark.parametrize(("warnings", "errors"), [(1, 0), (0, 1), (0, 0)])
-def test_other_words_of_the_profiler_are_a_number(path, warnings, errors):
-    events = [{"severity": 2, "text": "odd"}] * warnings + [{"severity": 3, "text": "bad"}] * errors
-    events += [{"severity": 1, "text": "fine"}]
-    write(path, StringIds=NAMES, DIAGNOSTIC_EVENT=events, **{KERNEL: [kernel(1, 2)]})
-    with Database(path) as database:
-        said = f"the profiler left {warnings} other warnings and {errors} errors in its report"
-        assert profiler_diagnostics(database) == [said] * bool(warnings + errors)

@@ -410,10 +410,3 @@ def test_ranges_of_no_domain_are_of_the_default_one(ranges):
     found = ranges(*(nvtx(n, n + 1, text, domainId=domain) for n, (text, domain) in enumerate(rows, 1)))
     assert [row["name"] for row in found.of("op")] == ["aten::add", "MPI_Recv"]
     assert [row["name"] for row in found.of("annotation")] == ["MPI_Send", "aten::mm"]
-
-
-def test_a_transfer_of_unknown_size_is_one_all_the_same(ranges):
-    found = ranges(nccl(10, 40, SEND), nccl(50, 60, RECV), calls=[call(20, 30, 5), call(52, 53, 6)])
-    assert [(told.collective, told.in_bytes, told.out_bytes) for told, *_ in found.told] == [
-        *(("send", None, None), ("recv", None, None))
-    ]
