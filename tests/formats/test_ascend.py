@@ -46,16 +46,8 @@ def write(written: Callable[..., Path]) -> Callable[[str], Path]:
 
 def read(path: Path) -> tuple[Trace, list[tuple[Any, ...]]]:
     """The trace and its rows: name, start, duration, stream."""
-    trace = trace_reader("ascend").read(
-        path, part=trace_reader("ascend").parts(path)[0], allow_truncated=False
-    )
-    found = []
-    for rows in trace.batches:
-        assert isinstance(rows, Rows)
-        names = np.array(list(rows.names))[rows.codes].tolist()
-        columns = (rows.start_ns.tolist(), rows.dur_ns.tolist(), rows.track.tolist())
-        found += list(zip(names, *columns, strict=True))
-    return trace, found
+    trace, rows = read_trace(path, reader_name="ascend")
+    return trace, [row[1:5] for row in rows]
 
 
 def test_rows_and_steps_by_hand(write: Callable[[str], Path]) -> None:
@@ -134,8 +126,11 @@ def write_trace(folder: Path, events: list[dict[str, Any]] | None = None) -> Pat
     return path
 
 
-def read_trace(path: Path, *, allow_truncated: bool = False) -> tuple[Trace, list[tuple[Any, ...]]]:
-    reader = trace_reader("ascend_trace")
+def read_trace(
+    path: Path, *, allow_truncated: bool = False, reader_name: str = "ascend_trace"
+) -> tuple[Trace, list[tuple[Any, ...]]]:
+    """The trace and its rows: kind, name, start, duration, stream, link."""
+    reader = trace_reader(reader_name)
     trace = reader.read(path, part=reader.parts(path)[0], allow_truncated=allow_truncated)
     found = []
     for rows in trace.batches:
@@ -292,20 +287,14 @@ def test_broadcasts_of_a_cluster(test_data: Path) -> None:
     assert sum(row["value"] for row in sdma) == 85_312 + 134_208 + 56 + 184
 
 
-@pytest.mark.parametrize(
-    ("elapsed", "left_out"),
-    [(None, "without a time"), ("1", "without a time"), (-1, "without a time"), (1e300, "without a time")],
-)
-def test_what_has_no_time_is_left_out(elapsed: object, left_out: str, tmp_path: Path) -> None:
-    entry = {"step": {"collective": {"hcom_send__1_2_3@4": operation(elapsed)}}}
-    found = read_operations(write_json(tmp_path / "communication.json", entry))
-    assert (rows(found, "kind"), found.left_out) == ([], {left_out: 1})
-
-
-def test_a_link_without_a_size(tmp_path: Path) -> None:
+def test_operations_without_a_time_and_links_without_a_size_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "communication.json"
+    for elapsed in (None, "1", -1, 1e300):
+        entry = {"step": {"collective": {"hcom_send__1_2_3@4": operation(elapsed)}}}
+        found = read_operations(write_json(path, entry))
+        assert (rows(found, "kind"), found.left_out) == ([], {"without a time": 1})
     entry = {"step": {"collective": {"hcom_send__1_2_3@4": operation(1, HCCS=1e30, PCIE="x")}}}
-    found = read_operations(write_json(tmp_path / "communication.json", entry))
-    assert found.left_out == {"link without a size": 2}
+    assert read_operations(write_json(path, entry)).left_out == {"link without a size": 2}
 
 
 def test_mutations_are_read_or_refused(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def chrome(**row):
         *((chrome(cat="forward-compute"), "an operator timeline"), (chrome(cat="FEE"), "a VizTracer trace")),
         (chrome(cat="disabled-by-default-devtools.timeline,v8"), "a trace of Chrome or Node.js"),
         (chrome(name="NEGOTIATE_ALLREDUCE"), "a Horovod timeline"),
-        (chrome(pid="CPU functions"), "a trace of PyTorch's former autograd profiler"),
+        (chrome(pid="CPU functions"), "former autograd profiler, without streams and launches; capture with"),
         (chrome(cat="a"), "without rows of PyTorch's profiler: they are of a;"),
         (json.dumps([{**ROW, "cat": c} for c in "abcda"]).encode(), "they are of a, b, c, ...;"),
         (chrome(), "is a Chrome trace without rows of PyTorch's profiler;"),
