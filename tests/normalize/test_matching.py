@@ -73,75 +73,59 @@ def sizes(found):
     return found.present.tolist(), found.expected.tolist()
 
 
-def in_step(rank, *kinds, step=0):
-    return [(rank, 0, kind, None, 100, step) for kind in kinds]
+def spoken(text):
+    """Calls like `0 R #5 /7 8B @1`: a rank's reduction or gathering, by number, group, bytes and step.
 
-
-def sized(rank, *sizes, group=0):
-    """Reductions of those bytes, without numbers."""
-    return [(rank, group, REDUCE, None, size) for size in sizes]
+    Of which a number and a step may be unknown, the group is 0 and bytes are 100.
+    """
+    for one in text.split(", ") if text else ():
+        rank, kind, *more = one.split()
+        told = {word.strip("0123456789"): int(word.strip("#/B@")) for word in more}
+        kind = {"R": REDUCE, "G": GATHER}[kind]
+        yield int(rank), told.get("/", 0), kind, told.get("#"), told.get("B", 100), told.get("@")
 
 
 @pytest.mark.parametrize(
     ("calls", "found", "unmatched"),
     [
         # By sequence number in any order; number 0 is one, and what has none differs by its bytes.
-        ([(0, 0, REDUCE, 5), (0, 0, REDUCE, 6), (1, 0, REDUCE, 6), (1, 0, REDUCE, 5)], [[0, 3], [1, 2]], {}),
-        ([(0, 0, REDUCE, 0, 100), (1, 0, REDUCE, 0, 200)], [[0, 1]], {}),
-        ([*sized(0, 100), *sized(1, 200)], [], {NOBODYS: 2}),
+        ("0 R #5, 0 R #6, 1 R #6, 1 R #5", [[0, 3], [1, 2]], {}),
+        ("0 R #0 100B, 1 R #0 200B", [[0, 1]], {}),
+        ("0 R 100B, 1 R 200B", [], {NOBODYS: 2}),
         # As all-gathers and reduce-scatters of FSDP do: each kind by its own order, on every rank.
         (
-            [*in_step(0, GATHER, REDUCE, GATHER, REDUCE), *in_step(1, GATHER, GATHER, REDUCE, REDUCE)],
+            "0 G @0, 0 R @0, 0 G @0, 0 R @0, 1 G @0, 1 G @0, 1 R @0, 1 R @0",
             *([[0, 4], [1, 6], [2, 5], [3, 7]], {}),
         ),
         # Of the reductions one rank has three, which may be any of its own; without steps all may shift.
         (
-            [*in_step(0, GATHER, REDUCE, REDUCE, REDUCE), *in_step(1, REDUCE, GATHER, REDUCE)],
+            "0 G @0, 0 R @0, 0 R @0, 0 R @0, 1 R @0, 1 G @0, 1 R @0",
             *([[0, 5]], {NOBODYS: 3, AMBIGUOUS: 2}),
         ),
-        (
-            [*in_step(0, GATHER, REDUCE, GATHER, step=None), *in_step(1, REDUCE, GATHER, GATHER, step=None)],
-            *([], None),
-        ),
+        ("0 G, 0 R, 0 G, 1 R, 1 G, 1 G", [], None),
         # Groups count on their own; several kernels of one call match in turn.
-        ([(0, 0, REDUCE, 1), (0, 7, REDUCE, 1), (1, 0, REDUCE, 1), (2, 7, REDUCE, 1)], [[0, 2], [1, 3]], {}),
-        ([(0, 0, REDUCE, 1)] * 2 + [(1, 0, REDUCE, 1)] * 2, [[0, 2], [1, 3]], {}),
+        ("0 R #1, 0 R #1 /7, 1 R #1, 2 R #1 /7", [[0, 2], [1, 3]], {}),
+        ("0 R #1, 0 R #1, 1 R #1, 1 R #1", [[0, 2], [1, 3]], {}),
         # A number used for two kinds, more often by one rank, or in another order is ambiguous.
-        (
-            [(0, 0, REDUCE, 1), (1, 0, GATHER, 1), (0, 0, REDUCE, 2), (1, 0, REDUCE, 2)],
-            *([[2, 3]], {AMBIGUOUS: 2}),
-        ),
-        (
-            [(0, 0, REDUCE, 1), (0, 0, REDUCE, 1), (1, 0, REDUCE, 1), (1, 2, REDUCE, 1)],
-            *([], {AMBIGUOUS: 3, NOBODYS: 1}),
-        ),
-        ([(0, 0, REDUCE, 1), (0, 0, GATHER, 1), (1, 0, GATHER, 1), (1, 0, REDUCE, 1)], [], {AMBIGUOUS: 4}),
+        ("0 R #1, 1 G #1, 0 R #2, 1 R #2", [[2, 3]], {AMBIGUOUS: 2}),
+        ("0 R #1, 0 R #1, 1 R #1, 1 R #1 /2", [], {AMBIGUOUS: 3, NOBODYS: 1}),
+        ("0 R #1, 0 G #1, 1 G #1, 1 R #1", [], {AMBIGUOUS: 4}),
         # By order where no number is told; a window that begins one earlier shifts nobody.
-        ([(0, 0, REDUCE), (0, 0, GATHER), (1, 0, REDUCE), (1, 0, GATHER)], [[0, 2], [1, 3]], {}),
-        ([*sized(0, 8, 16, 32), *sized(1, 16, 32)], [[1, 3], [2, 4]], {NOBODYS: 1}),
+        ("0 R, 0 G, 1 R, 1 G", [[0, 2], [1, 3]], {}),
+        ("0 R 8B, 0 R 16B, 0 R 32B, 1 R 16B, 1 R 32B", [[1, 3], [2, 4]], {NOBODYS: 1}),
         # Of equal calls one is lost: ambiguous, not guessed; steps tell them apart.
-        ([(0, 0, REDUCE), (0, 0, REDUCE), (1, 0, REDUCE)], [], {NOBODYS: 2, AMBIGUOUS: 1}),
-        (
-            [call for rank in (0, 1) for n in (1, 2) for call in in_step(rank, REDUCE, step=rank + n)],
-            *([[1, 2]], None),
-        ),
+        ("0 R, 0 R, 1 R", [], {NOBODYS: 2, AMBIGUOUS: 1}),
+        ("0 R @1, 0 R @2, 1 R @2, 1 R @3", [[1, 2]], None),
         # Ranks 1 and 2 each have a call of 32 bytes where rank 0, which has most, has none.
         (
-            [
-                *((n, 0, REDUCE, 4) for n in (0, 1)),
-                *(
-                    row
-                    for n, odd in ((0, [16, 64]), (1, [32]), (2, [32]))
-                    for row in sized(n, 8, *odd, group=1)
-                ),
-            ],
+            "0 R #4, 1 R #4, 0 R /1 8B, 0 R /1 16B, 0 R /1 64B, 1 R /1 8B, 1 R /1 32B, 2 R /1 8B, 2 R /1 32B",
             *([[0, 1], [2, 5, 7]], {NOBODYS: 4}),
         ),
-        *(([(0, 0, REDUCE)], [], {NOBODYS: 1}), ([], [], {})),
+        *(("0 R", [], {NOBODYS: 1}), ("", [], {})),
     ],
 )
 def test_calls_that_are_one_instance(calls, found, unmatched):
-    told = matched(*calls)
+    told = matched(*spoken(calls))
     assert instances(told) == found
     assert unmatched is None or told.unmatched == unmatched
     assert sizes(told) == ([len(rows) for rows in found], [2] * len(found))

@@ -24,6 +24,14 @@ def found(*annotations, pattern=None):
     return list(listed), dict(left_out)
 
 
+def spans(text):
+    """(name, begin, end) of ranges like `step 1 0..5; step 2 5..9`."""
+    for one in text.split("; "):
+        name, _, times = one.rpartition(" ")
+        begin, end = times.split("..")
+        yield name, int(begin), int(end)
+
+
 def times(*values):
     return np.array(values, np.int64)
 
@@ -88,50 +96,35 @@ def test_where_nothing_marks_steps_they_end_with_their_optimizers_call():
     ("annotations", "steps", "left_out"),
     [
         # The first family that occurs wins.
-        ([("step 1", 0, 5), ("ProfilerStep#9", 10, 20), ("execute_model", 30, 40)], [(9, 10, 20)], {}),
+        ("step 1 0..5; ProfilerStep#9 10..20; execute_model 30..40", "9 10..20", {}),
         # Order of time, not of the file.
-        ([("ProfilerStep#2", 50, 60), ("ProfilerStep#1", 10, 20)], [(1, 10, 20), (2, 50, 60)], {}),
+        ("ProfilerStep#2 50..60; ProfilerStep#1 10..20", "1 10..20; 2 50..60", {}),
         # A nested step is left out and counted.
-        (
-            [("step 1", 0, 100), ("step 2", 10, 20), ("step 3", 100, 200)],
-            [(1, 0, 100), (3, 100, 200)],
-            NESTED,
-        ),
+        ("step 1 0..100; step 2 10..20; step 3 100..200", "1 0..100; 3 100..200", NESTED),
         # Ranges of one number that overlap are one step.
-        ([("step 1", 0, 100), ("step 1", 50, 120), ("step 2", 130, 150)], [(1, 0, 120), (2, 130, 150)], {}),
+        ("step 1 0..100; step 1 50..120; step 2 130..150", "1 0..120; 2 130..150", {}),
         # Step 2 begins behind the inner range's end and before the outer one's, which ends step 1.
-        (
-            [("step 1", 0, 100), ("step 1", 20, 50), ("step 2", 70, 80), ("step 3", 100, 110)],
-            *([(1, 0, 100), (3, 100, 110)], NESTED),
-        ),
+        ("step 1 0..100; step 1 20..50; step 2 70..80; step 3 100..110", "1 0..100; 3 100..110", NESTED),
         # Repeated numbers are counted from 0, and so are steps of which one has no number.
-        (
-            [("step 5", 0, 10), ("step 5", 20, 30), ("step 6", 40, 50)],
-            *([(0, 0, 10), (1, 20, 30), (2, 40, 50)], {}),
-        ),
-        ([("step 5", 0, 10), ("step", 20, 30)], [(0, 0, 10), (1, 20, 30)], {}),
-        ([("step 1", 5, 5), ("step 2", 6, 9)], [(2, 6, 9)], {"its annotation has no duration": 1}),
+        ("step 5 0..10; step 5 20..30; step 6 40..50", "0 0..10; 1 20..30; 2 40..50", {}),
+        ("step 5 0..10; step 20..30", "0 0..10; 1 20..30", {}),
+        ("step 1 5..5; step 2 6..9", "2 6..9", {"its annotation has no duration": 1}),
         # A number has nine digits at most.
-        ([("ProfilerStep#999999999", 0, 10)], [(999_999_999, 0, 10)], {}),
-        ([("ProfilerStep#1000000000", 0, 10)], [(0, 0, 10)], {}),
+        ("ProfilerStep#999999999 0..10", "999999999 0..10", {}),
+        ("ProfilerStep#1000000000 0..10", "0 0..10", {}),
         # Of ranges that begin at once the outer one is the step.
-        ([("step 2", 5, 10), ("step 1", 5, 90), ("step 3", 90, 95)], [(1, 5, 90), (3, 90, 95)], NESTED),
+        ("step 2 5..10; step 1 5..90; step 3 90..95", "1 5..90; 3 90..95", NESTED),
         # The range of step 1 within step 2 continues neither; step 2's second range continues step 2.
-        (
-            [("step 1", 0, 10), ("step 2", 10, 30), ("step 1", 20, 40), ("step 2", 25, 35)],
-            *([(1, 0, 10), (2, 10, 35)], NESTED),
-        ),
+        ("step 1 0..10; step 2 10..30; step 1 20..40; step 2 25..35", "1 0..10; 2 10..35", NESTED),
         # Unnumbered ranges that overlap are not one step.
-        ([("step", 0, 10), ("step", 5, 20)], [(0, 0, 10)], NESTED),
+        ("step 0..10; step 5..20", "0 0..10", NESTED),
         # A host's clock may begin anywhere.
-        (
-            [("step 1", -30, -20), ("step 2", -20, -10), ("step 3", -15, -12)],
-            *([(1, -30, -20), (2, -20, -10)], NESTED),
-        ),
+        ("step 1 -30..-20; step 2 -20..-10; step 3 -15..-12", "1 -30..-20; 2 -20..-10", NESTED),
     ],
 )
 def test_steps_of_annotations(annotations, steps, left_out):
-    assert found(*annotations) == (steps, left_out)
+    known = [(int(number), begin, end) for number, begin, end in spans(steps)]
+    assert found(*spans(annotations)) == (known, left_out)
 
 
 @pytest.mark.parametrize("names", [("step", "step"), ("ProfilerStep#4", "ProfilerStep#5")])
