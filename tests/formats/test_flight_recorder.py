@@ -304,15 +304,11 @@ def of(*sizes: list[int]) -> Entry:
 
 
 BELIEVED: dict[str, tuple[Entry, str, Any, Entry]] = {
-    "number": ({"collective_seq_id": (1 << 62) - 1}, "seq", (1 << 62) - 1, {"collective_seq_id": 1 << 62}),
-    "first number": ({"collective_seq_id": 0}, "seq", 0, {"collective_seq_id": -1}),
-    "number of a transfer": (
-        {**P2P, "p2p_seq_id": (1 << 62) - 1},
-        "seq",
-        (1 << 62) - 1,
-        {"p2p_seq_id": 1 << 62},
-    ),
-    "first number of a transfer": ({"is_p2p": True, "p2p_seq_id": 0}, "seq", 0, {"p2p_seq_id": -1}),
+    f"{end} {name}": (of_kind | {name: believed}, "seq", believed, {name: beyond})
+    for name, of_kind in (("collective_seq_id", {}), ("p2p_seq_id", P2P))
+    for end, believed, beyond in (("last", (1 << 62) - 1, 1 << 62), ("first", 0, -1))
+}
+BELIEVED |= {
     "duration": ({"duration_ms": 1e11}, "dur_ns", 10**17, {"duration_ms": 1.00001e11}),
     "no duration": ({"duration_ms": 0.0}, "dur_ns", 0, {"duration_ms": -0.5}),
     "size": (LONG | of([1 << 57]), "bytes", 1 << 60, LONG | of([(1 << 57) + 1])),

@@ -30,12 +30,9 @@ def capture(names: list[str], width: int = 4) -> list[Event]:
     shapes = {"Input Dims": [[width, 3], [3, 5]], "Input type": ["float", "float"]}
     for n, name in enumerate(names):
         at = 12 + 10 * n
-        rows += [
-            op(100 + n, "aten::mm", at, 8, 5, **shapes)
-            if name == "gemm"
-            else op(100 + n, f"aten::{name}", at, 8, 5),
-            event("cuda_runtime", "hipLaunchKernel", at + 2, 1, 5, kernel=name),
-        ]
+        called, more = ("mm", shapes) if name == "gemm" else (name, {})
+        rows.append(op(100 + n, f"aten::{called}", at, 8, 5, **more))
+        rows.append(event("cuda_runtime", "hipLaunchKernel", at + 2, 1, 5, kernel=name))
     return [*rows, event("cuda_runtime", "hipStreamEndCapture", 10 * len(names) + 50, 1, 5)]
 
 
@@ -117,14 +114,13 @@ def test_of_captures_with_the_same_kernels_the_batch_decides(tmp_path: Path) -> 
     assert set(column(run, "SELECT shapes FROM operators WHERE name = 'aten::mm'")) == {"[[4,3],[3,5]]"}
 
 
+SAME = "2 captures of different work have the same kernels, and no batch size tells which"
+
+
 @pytest.mark.parametrize(
     ("sizes", "annotation", "why"),
     [
-        (
-            (2, 4),
-            "ProfilerStep#1",
-            "2 captures of different work have the same kernels, and no batch size tells which",
-        ),
+        ((2, 4), "ProfilerStep#1", SAME),
         ((2,), STEP, "captured for at most 2 requests, and the step has 3"),
     ],
 )

@@ -89,41 +89,37 @@ NESTED = [("annotation", span(*one)) for one in ((0, 100), (10, 20), (30, 60), (
 PLACES = [(9, 1), (10, 1), (19, 1), (20, 1), (15, 2), (-1, -1)]
 
 
-@pytest.mark.parametrize(
-    ("entries", "rows", "owners"),
-    [
-        *(([HOST, KERNEL], [launched(5, 50)], [1]), ([KERNEL, HOST], [launched(5, 50)], [0])),
-        ([KERNEL, ("kernel", {"row": 7})], [{"row": row} for row in (7, 6, 5, 8)], [1, -1, 0, -1]),
-        ([("annotation", span(20, 80)), HOST], [launched(0, 50)], [1]),
-        (
-            [("host_op", span(10, 20))],
-            [launched(i, *one) for i, one in enumerate(PLACES)],
-            [-1, 0, 0, -1, -1, -1],
-        ),
-        (
-            NESTED,
-            [launched(i, at) for i, at in enumerate([5, 15, 25, 35, 45, 55, 70, 100, 205])],
-            [0, 1, 0, 2, 3, 2, 0, -1, 4],
-        ),
-        # An XLA op has a place and no ordinal; kernel 0 at the same place is another row.
-        (
-            [("hlo", {"track": 7, "start_ns": 0, "end_ns": 1})],
-            [{"row": -1}, {"row": 0}, {"row": -1, "start_ns": 1}],
-            [0, -1, -1],
-        ),
-        ([("host_op", span(0, 100, row=0))], [launched(0, 50), launched(1, 50)], [0, -1]),
-        ([("host_op", span(-10, 100))], [launched(0, 0), launched(1, -1)], [0, -1]),
-        *(([], [{"row": 3}], [-1]), ([], [], [])),
-    ],
-    ids=[
-        *("own metadata first", "the first entry owns as any other"),
-        *("a kernel without metadata beside ones with", "host op before annotation"),
-        *("only the launching thread and time", "innermost of nested ranges"),
-        "what a row states of itself is a row's that is no kernel",
-        "an entry of one kernel is not about others of its time",
-        *("a launch at 0 is known and one before is not", "nothing told", "no calls"),
-    ],
-)
+OF_PLACES = [launched(i, *one) for i, one in enumerate(PLACES)]
+OF_NESTED = [launched(i, at) for i, at in enumerate([5, 15, 25, 35, 45, 55, 70, 100, 205])]
+OWNERS = {
+    "own metadata first": ([HOST, KERNEL], [launched(5, 50)], [1]),
+    "the first entry owns as any other": ([KERNEL, HOST], [launched(5, 50)], [0]),
+    "a kernel without metadata beside ones with": (
+        [KERNEL, ("kernel", {"row": 7})],
+        *([{"row": row} for row in (7, 6, 5, 8)], [1, -1, 0, -1]),
+    ),
+    "host op before annotation": ([("annotation", span(20, 80)), HOST], [launched(0, 50)], [1]),
+    "only the launching thread and time": ([("host_op", span(10, 20))], OF_PLACES, [-1, 0, 0, -1, -1, -1]),
+    "innermost of nested ranges": (NESTED, OF_NESTED, [0, 1, 0, 2, 3, 2, 0, -1, 4]),
+    # An XLA op has a place and no ordinal; kernel 0 at the same place is another row.
+    "what a row states of itself is a row's that is no kernel": (
+        [("hlo", {"track": 7, "start_ns": 0, "end_ns": 1})],
+        *([{"row": -1}, {"row": 0}, {"row": -1, "start_ns": 1}], [0, -1, -1]),
+    ),
+    "an entry of one kernel is not about others of its time": (
+        [("host_op", span(0, 100, row=0))],
+        *([launched(0, 50), launched(1, 50)], [0, -1]),
+    ),
+    "a launch at 0 is known and one before is not": (
+        [("host_op", span(-10, 100))],
+        *([launched(0, 0), launched(1, -1)], [0, -1]),
+    ),
+    "nothing told": ([], [{"row": 3}], [-1]),
+    "no calls": ([], [], []),
+}
+
+
+@pytest.mark.parametrize(("entries", "rows", "owners"), OWNERS.values(), ids=OWNERS)
 def test_the_kernels_own_word_then_the_host_ops_then_the_annotations(entries, rows, owners):
     assert collectives.on_device(calls(*rows), told_of(*entries)).tolist() == owners
 
