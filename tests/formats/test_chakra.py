@@ -112,9 +112,7 @@ def test_a_trace_of_dlrm(archive: str, member: str, sizes: int, tmp_path: Path, 
         (write_json, lambda content: content.replace(b'"Id": 1', b'"Id": "x"'), "Expected 'int', got 'str'"),
     ],
 )
-def test_damage(
-    write: Callable[[Path], Path], change: Callable[[bytes], bytes], said: str, tmp_path: Path
-) -> None:
+def test_damage(write, change, said, tmp_path):
     path = write(tmp_path)
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(InputError, match=said):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import pickle
 import struct
 import zlib
@@ -195,41 +194,16 @@ def test_an_empty_dump_says_so(read: Read) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("head", "confident"),
-    [
-        *((json.dumps(dump(entry()), sort_keys=True).encode(), True), (json.dumps(dump()).encode(), True)),
-        # the beginning of a long dump, which names no groups yet
-        (json.dumps(dump(*[entry()] * 20), sort_keys=True).encode()[:4096], True),
-        *((b'{"collective_seq_id": 1}', False), (pickle.dumps(dump(entry()), protocol=2), True)),
-        (pickle.dumps({"segments": [], "device_traces": []}), False),
-        (b'{"traceEvents": [], "distributedInfo": {"pg_config": []}}', False),
-        *((b"pg_config and pg_status, collective_seq_id and profiling_name", False), (b"", False)),
-    ],
-)
-def test_recognised(head: bytes, confident: bool) -> None:
-    reader = recognise_format(Path("x"), head)
-    assert (reader is not None and reader.name == "flight_recorder") is confident
+def test_recognised_in_each_layout() -> None:
+    # of a long dump the beginning, which names no groups yet
+    long = json.dumps(dump(*[entry()] * 20), sort_keys=True).encode()[:4096]
+    heads = [json.dumps(dump(entry()), sort_keys=True).encode(), json.dumps(dump()).encode(), long]
+    readers = [recognise_format(Path("x"), one) for one in (*heads, pickle.dumps(dump(entry()), protocol=2))]
+    assert [reader and reader.name for reader in readers] == ["flight_recorder"] * 4
 
 
-class Harmful:
-    """What a pickle may ask to be run when it is loaded."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, ("harmed",)
-
-
-def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "nccl_trace_rank_0"
-    for protocol in (2, 4):
-        harmful = pickle.dumps(dump(entry(duration_ms=Harmful())), protocol=protocol)
-        path.write_bytes(harmful)
-        refused(FlightRecorder().read, path, "holds more than data: instruction")
-        assert not Path("harmed").exists()
-        with pytest.raises(Exception):  # noqa: B017, PT011 (whatever mkdir's result breaks)
-            float(pickle.loads(harmful)["entries"][0]["duration_ms"])  # noqa: S301 (the test's own)
-        Path("harmed").rmdir()
     path.write_bytes(b"\x80\x02cos\nmkdir\n.")
     assert refused(FlightRecorder().read, path) == (
         f"{path}: pickle holds more than data: instruction GLOBAL at byte 2;"

@@ -218,9 +218,7 @@ class TestParts:
         return path, [16 + 11 * i for i in range(events)]
 
     @pytest.mark.parametrize(("size", "count"), [(100, 11), (500, 2), (558, 2), (559, 1), (2000, 1)])
-    def test_they_begin_at_the_first_event_behind_their_share(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, count: int
-    ) -> None:
+    def test_they_begin_at_the_first_event_behind_their_share(self, tmp_path, monkeypatch, size, count):
         path, begins = self.file(tmp_path, 100)
         whole = path.stat().st_size
         assert whole == 1117

@@ -341,6 +341,10 @@ class TestTime:
                 f"{path}: within 1 MiB after byte 17: impossible time: {said} µs; is the file damaged?"
             )
 
+        for ts, dur in (("1", "1e300"), ("9" * 40, "1"), ("1", "9" * 30)):
+            row = f'{{"ph":"X","cat":"kernel","name":"k","tid":1,"ts":{ts},"dur":{dur}}}'
+            refused(read, write([row]), "impossible time")
+
     @pytest.mark.parametrize(("sign", "ts"), [(1, 1), (-1, -1)])
     def test_the_latest_time_since_a_base(self, read, write, event, sign, ts):
         base = sign * ((1 << 61) - 1000)

@@ -78,9 +78,7 @@ def test_a_collective(read: Read) -> None:
         ),
     ],
 )
-def test_payload_is_the_large_side(
-    read: Read, coll: str, ranks: int, message: int, time: int, algbw: float, busbw: float, payload: int
-) -> None:
+def test_payload_is_the_large_side(read, coll, ranks, message, time, algbw, busbw, payload):
     perf = {"coll_msg_size_bytes": message, "coll_exec_time_us": time}
     perf |= {"coll_algobw_gbs": algbw, "coll_busbw_gbs": busbw}
     found = read(call(coll, {**HEADER, "n_ranks": ranks}, **perf))

@@ -106,9 +106,7 @@ def test_times_are_exact_and_tables_several(read: Read) -> None:
         (tuple((f"Rank  {n} Group  0", f"Rank  {n} Group  1") for n in (2, 3)), (2, 1)),
     ],
 )
-def test_group_size_is_what_the_devices_say(
-    read: Read, change: tuple[tuple[str, str], ...], expected: tuple[int | None, int | None]
-) -> None:
+def test_group_size_is_what_the_devices_say(read, change, expected):
     text = TABLE.replace("322.12", "214.75").replace("402.65", "268.44")
     for old, new in change:
         text = text.replace(old, new)

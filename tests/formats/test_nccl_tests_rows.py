@@ -129,9 +129,7 @@ class TestRows:
             ([ROW[:5], [*ROW[5:], "7"], ROW[:3]], True, [], {MISFIT: 2}),  # pieces too many
         ],
     )
-    def test_rows_that_do_not_fit(
-        self, lines: list[list[str]], torn: bool, found: list[int], left_out: dict[str, int]
-    ) -> None:
+    def test_rows_that_do_not_fit(self, lines, torn, found, left_out):
         rows = self.rows(*(" ".join(words) for words in lines), torn=torn)
         assert ([row.line for row in rows.found], rows.left_out) == (found, left_out)
 
@@ -295,9 +293,7 @@ class TestStated:
             (ONE_EACH | {"devices": [device("a"), device("a"), device("b", 1)]}, None, None),
         ],
     )
-    def test_groups_of_devices(
-        self, written: Written, config: dict[str, Any] | None, ranks: int | None, nodes: int | None
-    ) -> None:
+    def test_groups_of_devices(self, written, config, ranks, nodes):
         table = read_json(written(as_json(config=config))).evidence().timings
         assert (table["group_size"].to_pylist(), table["nodes"].to_pylist()) == ([ranks], [nodes])
 

@@ -231,23 +231,6 @@ def test_tables_that_are_not_read_are_counted_by_name(path):
     assert found.trace.dropped == {"table SCHED_EVENTS": 3, "table SAMPLING_CALLCHAINS": 1}
 
 
-def test_nothing_personal_is_handed_on(path):
-    secret = "hunter2"  # noqa: S105
-    tables = {
-        "META_DATA_CAPTURE": [
-            *environment(f"TOKEN={secret}", "RANK=1"),
-            {"name": "PROCESS_0:COMMAND", "value": secret},
-        ],
-        "TARGET_INFO_SYSTEM_ENV": [{"name": "Hostname", "value": secret}],
-        "PROCESSES": [{"globalPid": process(10), "pid": 10, "name": secret}],
-        "ThreadNames": [{"nameId": 4, "priority": 1, "globalTid": thread(10, 3)}],
-        "DIAGNOSTIC_EVENT": [{"severity": 3, "text": secret}],
-    }
-    names = [*NAMES, {"id": 4, "value": secret}]
-    found = read(write(path, StringIds=names, **{KERNEL: [kernel(1, 2)]}, **tables))
-    assert secret not in repr((found.trace.facts, found.rows, found.trace.notes, found.trace.dropped))
-
-
 @pytest.mark.parametrize(
     ("rank", "told"), [(0, 0), ((1 << 31) - 1, (1 << 31) - 1), (1 << 31, None), (-1, None), ("3", None)]
 )

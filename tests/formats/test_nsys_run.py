@@ -237,9 +237,7 @@ def database(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow"])
 @pytest.mark.parametrize("name", ["synthetic", "real"])
-def test_equal_to_the_database(
-    name: str, ending: str, tmp_path: Path, database: Path, request: pytest.FixtureRequest
-) -> None:
+def test_equal_to_the_database(name, ending, tmp_path, database, request):
     if name == "real":
         database = request.getfixturevalue("test_data") / REAL
     expected = read_parts("nsys", database)

@@ -399,9 +399,7 @@ def empty(job: Job) -> None:
     ],
     ids=["no definitions", "cut anchor", "cut definitions", "no events", "cut events", "nesting", "empty"],
 )
-def test_a_damaged_archive_is_refused_with_its_reason(
-    tmp_path: Path, events: Callable[[Job], None], change: Callable[[Path], None] | None, says: str
-) -> None:
+def test_a_damaged_archive_is_refused_with_its_reason(tmp_path, events, change, says):
     anchor = write_job(tmp_path / "job", events)
     if change is not None:
         change(anchor.parent)
@@ -431,9 +429,7 @@ def test_archives_with_changed_bytes_are_read_or_refused(test_data: Path, tmp_pa
     ("signal", "says"),
     [("SIGABRT", "library fails on it"), ("SIGXCPU", "library was ended, it takes too long")],
 )
-def test_a_library_that_crashes_or_never_ends_is_its_own_process_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: str, says: str
-) -> None:
+def test_a_library_that_crashes_or_never_ends_is_its_own_process_alone(tmp_path, monkeypatch, signal, says):
     anchor = write_job(tmp_path / "job", buffered)
     program = tmp_path / "crash.py"
     program.write_text(f"import os, signal; os.kill(os.getpid(), signal.{signal})")
@@ -442,9 +438,7 @@ def test_a_library_that_crashes_or_never_ends_is_its_own_process_alone(
         read_rows(anchor)
 
 
-def test_without_the_package_the_archive_is_named_and_the_extra_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_the_archive_is_named_and_the_extra_too(tmp_path, monkeypatch):
     anchor = write_job(tmp_path / "job", buffered)
     monkeypatch.setattr(process, "find_spec", lambda _: None)
     with pytest.raises(InputError, match="the package otf2 is not installed") as refused:

@@ -218,9 +218,7 @@ SHARED, VARIABLE = ["a secret"], "environment variable"
         ),
     ],
 )
-def test_texts_change_by_the_keys_they_are_the_values_of(
-    tmp_path: Path, value: Any, expected: Any, counted: dict[tuple[str, str], int]
-) -> None:
+def test_texts_change_by_the_keys_they_are_the_values_of(tmp_path, value, expected, counted):
     path, target, redactor = tmp_path / "a.pkl", tmp_path / "b.pkl", PlainRedactor()
     path.write_bytes(pickle.dumps(value))
     rewrite_pickle(path, target, redactor)  # type: ignore[arg-type]

@@ -311,9 +311,7 @@ def test_a_last_line_without_its_end_is_left_out(written: Written, case: str) ->
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_what_is_published_has_the_same_figures_and_no_name(
-    written: Written, tmp_path: Path, case: str
-) -> None:
+def test_what_is_published_has_the_same_figures_and_no_name(written, tmp_path, case):
     _, name, text = FILES[case]
     source, target = written(name, text), tmp_path / "copy" / name
     target.parent.mkdir()

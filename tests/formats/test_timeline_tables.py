@@ -412,9 +412,7 @@ class TestTables:
 
     @pytest.mark.parametrize("rows_a_batch", [100, 2])
     @pytest.mark.parametrize("name", ["r", "op", "t", "d"])
-    def test_a_value_that_is_needed_says_its_row(
-        self, write: Write, monkeypatch: pytest.MonkeyPatch, name: str, rows_a_batch: int
-    ) -> None:
+    def test_a_value_that_is_needed_says_its_row(self, write, monkeypatch, name, rows_a_batch):
         monkeypatch.setattr(tables, "_ROWS_A_BATCH", rows_a_batch)
         rows = {"r": [0] * 5, "op": ["a"] * 5, "t": [1] * 5, "d": [1] * 5}
         rows[name] = [*rows[name][:3], None, None]  # type: ignore[list-item]

@@ -117,9 +117,7 @@ ACCELERATORS |= {"hpg.dgxb200x8.n16": (16, 8)}
 
 
 @pytest.mark.parametrize("system", ACCELERATORS)
-def test_tokens_of_a_device_need_the_systems_description(
-    system: str, test_data: Path, measure: Measure, tmp_path: Path
-) -> None:
+def test_tokens_of_a_device_need_the_systems_description(system, test_data, measure, tmp_path):
     """Of a system's three logs: to 0.1 % of the log's own arithmetic over the accelerators described."""
     nodes, each = ACCELERATORS[system]
     logs = [path for path in sorted(test_data.glob(MLPERF)) if path.parts[-3] == system]

@@ -74,13 +74,7 @@ def two_gpus(nsys: Path, measure: Measure) -> Run:
 
 def nanoseconds(run: Run, metric: str, rank: int) -> int:
     """A rank's own figure of a time."""
-    keys = ("step", "group", "collective", "category", "stat")
-    (value,) = (
-        row["value"]
-        for row in run.rows
-        if row["metric"] == metric and row["rank"] == rank and all(row[key] is None for key in keys)
-    )
-    return round(value * 1e9)
+    return round(run.figures.ranks(metric)[rank] * 1e9)
 
 
 def stored(run: Run, query: str) -> list[tuple[Any, ...]]:

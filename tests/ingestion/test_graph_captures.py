@@ -191,9 +191,7 @@ def test_captures_alone_are_no_run(tmp_path: Path) -> None:
         ("xdit_flux_sage_mi300x", 4, 6_264, 4),
     ],
 )
-def test_real_replays_are_joined(
-    test_data: Path, evidence_store: Path, name: str, launches: int, rows: int, without_row: int
-) -> None:
+def test_real_replays_are_joined(test_data, evidence_store, name, launches, rows, without_row):
     """All kernels of each graph, and of all kernels' time at least 98 %."""
     run = cclbench.ingest(test_data / "graph_replay" / name, store=evidence_store)
     found = joins(run)

@@ -204,9 +204,7 @@ def test_a_folder_that_cannot_be_listed_is_not_empty(folder: Path, monkeypatch: 
     assert "cannot be read: Permission denied" in str(error)
 
 
-def test_impossible_names_and_pipes_are_refused_and_a_tilde_is_the_home_folder(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_impossible_names_and_pipes_are_refused_and_a_tilde_is_the_home_folder(folder, tmp_path, monkeypatch):
     for name in ("x" * 5000, "a\0b"):
         assert "cannot be read" in str(refused(tmp_path / name))
     os.mkfifo(tmp_path / "pipe")

@@ -263,12 +263,6 @@ class TestOnHost:
         told = self.told(*(("all_reduce", ranks, {"seq": 0}) for ranks in ((0, 1), (0, 2))))
         assert owners(told, row(10), row(20)) == ([-1, -1], {UNTOLD: 2})
 
-    def test_neighbours_that_changed_places_are_known_by_their_size(self):
-        told = self.told(*self.reduces(400, 800, 1200, threads=(7, 8)))
-        for start, elements, track in ((10, 200, 8), (11, 100, 7), (20, 300, 7)):
-            own(told, start, elements, track=track)
-        assert owners(told, row(10, 8), row(11, 7), row(20, 7)) == ([1, 0, 2], {})
-
     def test_rows_and_calls_of_known_and_unknown_size_in_one_group(self):
         """The first row and the third tell their sizes, the first call and the second do."""
         told = StatedPayloads()
@@ -289,11 +283,6 @@ class TestOnHost:
         own(told, 10, 99)
         # What the row tells of itself still holds.
         assert owners(told, row(10)) == ([1], {DIFFER: 1})
-
-    def test_row_without_a_call_tells_its_own_size(self):
-        told = StatedPayloads()
-        own(told, 10, 99)
-        assert owners(told, row(10), row(30)) == ([0, -1], {UNTOLD: 2})
 
     def test_only_group_of_the_trace_is_theirs(self):
         alone = ProcessGroup(name="1", ranks=(3,))
@@ -317,7 +306,7 @@ class TestOnHost:
         described = ProcessGroup(name="4", description="mesh_tp", ranks=(0, 1, 2, 3))
         for groups, dimension in (((described, shared), "tp"), ((shared, described), None)):
             assert made(*groups)["dimension"].to_pylist() == [dimension] * 2
-        assert owners(told, row(10), row(30), groups=(alone, shared, other))[1] == {UNTOLD: 2}
+        assert owners(told, row(10), row(30), groups=(alone, shared, other)) == ([0, -1], {UNTOLD: 2})
         assert made(alone, shared, other)["group"].null_count == 2
 
 

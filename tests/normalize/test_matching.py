@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise, product
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -215,30 +215,6 @@ def test_common_is_a_longest_common_subsequence(a, b):
     assert len(pairs) == lengths[-1, -1]
     assert all(a[i] == b[j] for i, j in pairs)
     assert all(i < k and j < m for (i, j), (k, m) in pairwise(pairs))
-
-
-def test_common_is_longest_of_all_short_sequences():
-    """Of two kinds of calls, up to five of each rank."""
-    short = [list(one) for length in range(6) for one in product((0, 1), repeat=length)]
-    parts = [{tuple(p) for k in range(len(s) + 1) for p in combinations(s, k)} for s in short]
-    for a, of_a in zip(short, parts, strict=True):
-        for b, of_b in zip(short, parts, strict=True):
-            pairs = longest_common_subsequence(a, b)
-            assert len(pairs) == max(map(len, of_a & of_b))
-            assert all(a[i] == b[j] for i, j in pairs)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "pairs"),
-    [
-        *(([], [], []), ([1], [], []), ([], [1, 2], []), ([1], [2], [])),
-        *(([1, 2, 3], [1, 2, 3], [(0, 0), (1, 1), (2, 2)]), ([1, 2, 3], [2, 3], [(1, 0), (2, 1)])),
-        *(([2, 3], [1, 2, 9, 3], [(0, 1), (1, 3)]), ([7, 1, 2], [1, 2, 8], [(1, 0), (2, 1)])),
-        ([1, 2, 3, 4, 5, 6], [1, 3, 4, 6, 9], [(0, 0), (2, 1), (3, 2), (5, 3)]),
-    ],
-)
-def test_the_only_longest_common_subsequence_is_found(a, b, pairs):
-    assert longest_common_subsequence(a, b) == pairs
 
 
 @pytest.mark.parametrize(("tolerance", "wrong"), [(0, [1]), (4, [1]), (5, [])])

@@ -41,14 +41,6 @@ def holding(calls: list[Call], launches: list[tuple[int, int]]) -> list[bool]:
 CALLS = [(4, 1, 20, 40), (1, 1, 0, 100), (3, 1, 20, 90), (2, 1, 5, 10), (9, 2, 30, 31)]
 
 
-@pytest.mark.parametrize(
-    ("at", "expected"),
-    [(-1, -1), (0, 1), (5, 2), (9, 2), (10, 1), (20, 4), (39, 4), (40, 3), (89, 3), (90, 1), (100, -1)],
-)
-def test_the_innermost_call_at_an_instant(at: int, expected: int) -> None:
-    assert innermost(CALLS, [(1, at)]) == [expected]
-
-
 def test_the_innermost_call_is_of_its_thread_and_has_a_duration() -> None:
     assert innermost(CALLS, [(2, 30), (1, 30), (2, 31), (3, 30), (2, 29)]) == [9, 4, -1, -1, -1]
     # A call without duration holds nothing.

@@ -61,26 +61,19 @@ BEFORE = {"it began before the capture, as its optimizer's call tells": 1}
 OPTIMIZERS = [(ADAM, 80, 100), (MUON, 105, 110), (ADAM, 180, 200), (MUON, 205, 210), (ADAM, 290, 300)]
 
 
-@pytest.mark.parametrize(
-    "name", ["ProfilerStep#7", "step 7", "Step#7", "iteration=7", "train_step 7", "training step: 7"]
-)
-def test_numbered_steps(name):
-    assert found((name, 0, 10)) == ([(7, 0, 10)], {})
+NUMBERED = "ProfilerStep#7; step 7; Step#7; iteration=7; train_step 7; training step: 7"
+UNNUMBERED = "execute_model; execute_context_1(8)_generation_3(3); run_batch; step[DECODE bs=1]; step"
+OTHERS = f"my step 3 of 4; ProfilerStep#; {ADAM}; stepper 3; "
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["execute_model", "execute_context_1(8)_generation_3(3)", "run_batch", "step[DECODE bs=1]", "step"],
-)
-def test_unnumbered_steps_count_from_0(name):
-    assert found((name, 0, 10), (name, 20, 30)) == ([(0, 0, 10), (1, 20, 30)], {})
-
-
-@pytest.mark.parametrize(
-    "name", ["my step 3 of 4", "ProfilerStep#", "Optimizer.step#Adam.step", "stepper 3", ""]
-)
-def test_other_annotations_are_no_steps(name):
-    assert found((name, 0, 10)) == ([], {})
+def test_names_of_steps():
+    """Without a number they count from 0."""
+    for name in NUMBERED.split("; "):
+        assert found((name, 0, 10)) == ([(7, 0, 10)], {}), name
+    for name in UNNUMBERED.split("; "):
+        assert found((name, 0, 10), (name, 20, 30)) == ([(0, 0, 10), (1, 20, 30)], {}), name
+    for name in OTHERS.split("; "):
+        assert found((name, 0, 10)) == ([], {}), name
 
 
 def test_where_nothing_marks_steps_they_end_with_their_optimizers_call():
@@ -137,13 +130,6 @@ def test_steps_that_overlap_by_less_than_a_microsecond_are_neighbours(names):
         assert (one[1:], left_out) == ((0, 50_000), NESTED)
 
 
-def marked(*steps):
-    """(number, begin, end) of each step that a device's rows mark, and whether the last is closed."""
-    made = steps_of_device(*steps)
-    columns = made.numbers.tolist(), made.starts.tolist(), made.ends.tolist()
-    return list(zip(*columns, strict=True)), made.closed
-
-
 def steps_of_device(*told):
     return steps.of_device([DeviceStep(*one) for one in told])
 
@@ -175,7 +161,9 @@ ONE, TWO, THREE = ("1", 10, 20, 7), ("2", 50, 60, 8), ("3", 70, 80, 9)
     ],
 )
 def test_steps_of_the_device(rows, steps, closed):
-    assert marked(*rows) == (steps, closed)
+    made = steps_of_device(*rows)
+    columns = made.numbers.tolist(), made.starts.tolist(), made.ends.tolist()
+    assert (list(zip(*columns, strict=True)), made.closed) == (steps, closed)
     assert steps_of_device(("1", 10, 10, 7)) is steps_of_device() is NO_MARKS
 
 
