@@ -49,7 +49,6 @@ def read(tmp_path: Path, *rounds: object) -> Evidence:
 
 def test_a_round_lasts_from_its_last_input_to_its_last_output(tmp_path: Path) -> None:
     found = read(tmp_path, ROUND, SECOND)
-    assert found.agent_calls is not None
     names = ("round", "kind", "name", "start_ns", "end_ns", "failed")
     rows = [tuple(row[name] for name in names) for row in found.agent_calls.to_pylist()]
     begin = rows[0][3]

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.changed_bytes import read_or_refused
+from helpers.plain_rows import plain_rows
 
 import cclbench
 from cclbench.formats import (
@@ -18,7 +18,6 @@ from cclbench.formats import (
     READERS,
     DeviceStep,
     Evidence,
-    Rows,
     Trace,
     recognise_format,
     trace_reader,
@@ -132,14 +131,8 @@ def read_trace(
     """The trace and its rows: kind, name, start, duration, stream, link."""
     reader = trace_reader(reader_name)
     trace = reader.read(path, part=reader.parts(path)[0], allow_truncated=allow_truncated)
-    found = []
-    for rows in trace.batches:
-        assert isinstance(rows, Rows)
-        names = np.array(list(rows.names))[rows.codes].tolist()
-        links = rows.correlation or [None] * len(rows)
-        columns = (rows.start_ns.tolist(), rows.dur_ns.tolist(), rows.track.tolist(), links)
-        found += [(rows.kind, *row) for row in zip(names, *columns, strict=True)]
-    return trace, found
+    columns = ("kind", "name", "start_ns", "dur_ns", "track", "correlation")
+    return trace, [tuple(row[name] for name in columns) for rows in trace.batches for row in plain_rows(rows)]
 
 
 def test_rows_by_hand(tmp_path: Path) -> None:
@@ -241,7 +234,6 @@ def read_operations(path: Path) -> Evidence:
 
 
 def rows(evidence: Evidence, *columns: str) -> list[tuple[Any, ...]]:
-    assert evidence.timings is not None
     return [tuple(row.values()) for row in evidence.timings.select(columns).to_pylist()]
 
 
@@ -253,7 +245,6 @@ def test_operations_of_a_rank_by_hand(tmp_path: Path) -> None:
         (None, "all_gather", "hccl", 1, begin, 500_000, None),
         (None, "recv", "hccl", 3, begin, 2_000_000, None),
     ]
-    assert found.counters is not None
     (link,) = found.counters.to_pylist()
     assert (link["port"], link["counter"], link["value"]) == ("HCCS", "hccl_bytes", 2_097_152)
     assert (link["start_ns"], link["end_ns"]) == (begin, begin + 1_250_000)
@@ -282,7 +273,6 @@ def test_broadcasts_of_a_cluster(test_data: Path) -> None:
         by_rank[rank] += duration
     # 121.73694384375 + 27.107999203125 ms, and 20.798642234375 + 17.367596484375 ms, each rounded to ns.
     assert by_rank == {0: 121_736_944 + 27_107_999, 1: 20_798_642 + 17_367_596}
-    assert found.counters is not None
     sdma = [row for row in found.counters.to_pylist() if row["port"] == "SDMA"]
     assert sum(row["value"] for row in sdma) == 85_312 + 134_208 + 56 + 184
 

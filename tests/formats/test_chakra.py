@@ -54,7 +54,6 @@ def read(path: Path) -> Evidence:
 
 
 def rows(found: Evidence) -> list[tuple[Any, ...]]:
-    assert found.timings is not None
     columns = ("rank", "kind", "library", "bytes", "dur_ns", "src_rank", "dst_rank")
     return [tuple(row.values()) for row in found.timings.select(columns).to_pylist()]
 

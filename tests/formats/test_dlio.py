@@ -46,7 +46,6 @@ def read(path: Path) -> Evidence:
 
 def test_what_it_calls_mb_and_gb_is_binary(written: Written) -> None:
     found = read(written(SUMMARY))
-    assert found.storage is not None
     names = ("phase", "epoch", "figure", "unit", "value")
     assert [tuple(row[name] for name in names) for row in found.storage.to_pylist()] == [
         ("train", 1, "accelerator_utilization", "1", 0.9925),
@@ -62,14 +61,12 @@ def test_checkpoints_of_versions_that_only_save_are_saved(written: Written) -> N
     """1,042 GiB in 8 s each: 130.25 GiB/s, which it calls GB."""
     metric = {"checkpoint_io_mean_GB_per_second": 130.25, "checkpoint_duration_mean_seconds": 8}
     found = read(written({"num_accelerators": 1024, "metric": metric})).storage
-    assert found is not None
     rows = [tuple(row.values()) for row in found.select(["phase", "figure", "value"]).to_pylist()]
     assert rows == [("save", "bytes_per_s", 130.25 * 1024**3), ("save", "time", 8.0)]
 
 
 def test_steps_are_numbered_through_the_epochs(written: Written) -> None:
     found = read(written(STEPS, "3_output.json"))
-    assert found.log_steps is not None
     names = ("rank", "step", "dur_ns", "data_ns")
     assert [tuple(row[name] for name in names) for row in found.log_steps.to_pylist()] == [
         *((3, 1, 5_500_000_000, 2_955_614_090), (3, 2, 1_500_000_000, 250_000_000)),
@@ -77,13 +74,11 @@ def test_steps_are_numbered_through_the_epochs(written: Written) -> None:
     ]
     assert found.left_out == {"steps of evaluation": 1}
     other = read(written(STEPS, "steps.json")).log_steps
-    assert other is not None
     assert other["rank"].null_count == 3
 
 
 def test_an_epoch_takes_what_its_stamps_say(written: Written) -> None:
     found = read(written(EPOCHS, "per_epoch_stats.json"))
-    assert found.storage is not None
     assert found.storage["value"].to_pylist() == [32.902509]
 
 

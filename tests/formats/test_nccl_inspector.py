@@ -121,8 +121,7 @@ def test_headers_that_hold_for_the_lines_after_them(read: Read) -> None:
     found = read(*lines, call(header=None, coll_busbw_gbs=10.48576), {"proxy_trace": {"steps": [1, 2]}})
     assert rows(found, "group_size") == [(8,), (2,)]
     assert found.notes == ["the plugin dropped 4 records: its buffers were full"]
-    assert found.left_out == {"proxy traces": 1}
-    assert found.facts == {"inspector_format": "v4.3"}
+    assert (found.left_out, found.facts) == ({"proxy traces": 1}, {"inspector_format": "v4.3"})
 
 
 @pytest.mark.parametrize(

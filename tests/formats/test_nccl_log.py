@@ -166,8 +166,7 @@ def a_call(function: str, count: int, datatype: int, *, ranks: int = 4, root: in
 
 
 def rows(found: Evidence) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = found.timings.to_pylist()
-    return listed
+    return found.timings.to_pylist()
 
 
 @pytest.mark.parametrize(

@@ -176,8 +176,7 @@ class TestProcesses:
         """Neither is the same log with labels and without; a sweep that is run again is a measurement."""
         found = read(self.labelled(TABLE, TABLE, TABLE))
         assert rows(found, "dur_ns") == [(5_000_000,), (4_000_000,)]
-        assert found.left_out == {"printed by another process as well": 2}
-        assert found.notes == []
+        assert (found.left_out, found.notes) == ({"printed by another process as well": 2}, [])
         assert rows(read(TABLE + self.labelled(TABLE)), "dur_ns") == [(5_000_000,), (4_000_000,)]
         assert len(rows(read(TABLE + TABLE), "bytes")) == 4
 

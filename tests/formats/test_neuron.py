@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.changed_bytes import read_or_refused
+from helpers.plain_rows import plain_rows
 
 import cclbench
 from cclbench.formats import Part, trace_reader
@@ -48,17 +49,9 @@ def write(folder: Path, **changes: Any) -> Path:
 
 def read(path: Path) -> list[tuple[Any, ...]]:
     """Kind, name, begin, length, stream, bytes and FLOPs of each row."""
-    rows = []
-    for batch in trace_reader("neuron").read(path, part=Part(), allow_truncated=False).batches:
-        assert not isinstance(batch, pa.Table)
-        words = list(batch.names)
-        more = [[None] * len(batch) if c is None else c.to_pylist() for c in (batch.bytes, batch.flops)]  # type: ignore[union-attr]
-        columns = (batch.codes, batch.start_ns, batch.dur_ns, batch.track)
-        for (code, *times), *amounts in zip(
-            zip(*(c.tolist() for c in columns), strict=True), *more, strict=True
-        ):
-            rows.append((batch.kind, words[code], *times, *amounts))
-    return rows
+    columns = ("kind", "name", "start_ns", "dur_ns", "track", "bytes", "flops")
+    batches = trace_reader("neuron").read(path, part=Part(), allow_truncated=False).batches
+    return [tuple(row[name] for name in columns) for batch in batches for row in plain_rows(batch)]
 
 
 def test_rows_by_hand(tmp_path: Path) -> None:

@@ -284,5 +284,4 @@ def test_a_file_without_processes_leaves_nothing_out(path):
     row = {"start": 0, "end": 10, "deviceId": 0, "streamId": 7, "correlationId": 1, "shortName": 1}
     calls = [call(1, 2, 1, pid=99), call(1, 2, 1, globalTid=None)]
     found = read(write(path, StringIds=NAMES, **{KERNEL: [row], CALL: calls}), "")
-    assert len(found.rows) == 3
-    assert found.trace.dropped == {}
+    assert (len(found.rows), found.trace.dropped) == (3, {})

@@ -93,15 +93,11 @@ Written = Callable[[str, str], Path]
 
 
 def read(path: Path) -> Evidence:
-    reader = recognise_format(path, path.read_bytes())
-    assert reader is not None
-    assert reader.reads == "evidence"
-    return reader.read(path)
+    return recognise_format(path, path.read_bytes()).read(path)
 
 
 def figures(found: Evidence) -> Figures:
     """Values by job, operation, figure and stat, in the order of samples."""
-    assert found.storage is not None
     values: Figures = {}
     for row in found.storage.to_pylist():
         values.setdefault((row["job"], row["phase"], row["figure"], row["stat"]), []).append(row["value"])
@@ -318,8 +314,6 @@ def test_what_is_published_has_the_same_figures_and_no_name(written, tmp_path, c
     redact_file(source, target, identities=collect_identities([source]))
     assert PLANTED not in target.read_text()
     own, copied = (found.storage for found in (read(source), read(target)))
-    assert own is not None
-    assert copied is not None
     columns = [column for column in own.column_names if column != "job"]
     assert own.select(columns) == copied.select(columns)
     assert len(own["job"].unique()) == len(copied["job"].unique())
@@ -331,10 +325,8 @@ def test_cut_files_are_read_or_refused(written: Written, case: str) -> None:
     name, file, text = FILES[case]
     whole = figures(read(written(file, text)))
     for length in range(0, len(text), max(len(text) // 60, 1)):
-        reader = READERS.get(name)
-        assert reader.reads == "evidence"
         try:
-            found = reader.read(written(file, text[:length]))
+            found = READERS.get(name).read(written(file, text[:length]))
         except InputError:
             continue
         assert all(whole[key][: len(values)] == values for key, values in figures(found).items())
@@ -345,6 +337,5 @@ def test_published_iostat_of_a_benchmark(test_data: Path) -> None:
     """131 reports of 132; the requests' mean size, in kB, times their rate is the rate in MB, in 1024s."""
     path = test_data / "dlio" / "tests" / "test_data" / "iostat.json"
     values = figures(read(path))["vda", "read", "bytes_per_s", None]
-    assert len(values) == 131
-    assert values[0] == 1365.62 * 1024**2
+    assert (len(values), values[0]) == (131, 1365.62 * 1024**2)
     assert values[0] == pytest.approx(11729 * 119.23 * 1024, rel=1e-4)

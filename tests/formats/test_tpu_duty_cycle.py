@@ -38,7 +38,6 @@ def test_samples_have_exact_times_and_base_units(tmp_path: Path) -> None:
     path = written(tmp_path, "sampler", {0.25: (0, 50), 1: (12.5, 100)})
     assert recognise_format(path, path.read_bytes()).name == "tpu_duty_cycle"
     found = TpuDutyCycle().read(path)
-    assert found.counters is not None
     assert found.facts == {"role": "sampler"}
     rows = [(r["device"], r["counter"], r["start_ns"], r["value"]) for r in found.counters.to_pylist()]
     assert rows[:4] == [

@@ -94,7 +94,6 @@ def files(run: Run, repository: Path) -> dict[int, Path]:
 def test_times_are_a_sweeps_over_rows(data_point, repository, complete_rows):
     name, run = data_point
     assert run.manifest["card"]["id"] == name
-    assert run.card is not None
     for rank, file in files(run, repository).items():
         by_hand = sweep(complete_rows(file))
         loader = sum(parts.pop("loader") for parts in by_hand.values())

@@ -147,8 +147,7 @@ def test_an_execution_trace_of_other_calls_is_not_used(copy: Path, tmp_path: Pat
     run = cclbench.ingest(copy, store=tmp_path / "store")
     notes = {entry["rank"]: entry["notes"] for entry in run.manifest["ranks"]}
     unused = "the execution trace beside it is not used: "
-    assert notes[2] == [unused + "it has 7 calls, the trace 8"]
-    assert notes[4] == []
+    assert (notes[2], notes[4]) == ([unused + "it has 7 calls, the trace 8"], [])
     assert notes[5] == [unused + "call 1 (all_to_all) is of 24580 bytes, the trace's of 24576"]
     note, _ = run.manifest["notes"]
     assert "1 execution traces are of no rank's process" in note
@@ -357,8 +356,7 @@ def test_two_processes_of_torchrun_are_a_world_of_two(test_data: Path, measure: 
     assert run.manifest["inference"] == {"rule": "R0", "group": "0-1", "reason": reason}
     matching = run.manifest["matching"]
     assert (matching["matched"], matching["instances"], matching["complete"]) == (66, 33, 33)
-    assert matching["unmatched"] == {}
-    assert matching["wait_beyond_duration_ns"] == 0
+    assert (matching["unmatched"], matching["wait_beyond_duration_ns"]) == ({}, 0)
 
 
 @pytest.mark.parametrize(
@@ -368,5 +366,4 @@ def test_two_processes_of_torchrun_are_a_world_of_two(test_data: Path, measure: 
 def test_refused_with_the_condition(kineto: Path, measure: Measure, capture: str, reason: str) -> None:
     run = measure(kineto / capture)
     assert run.manifest["inference"] == {"rule": None, "group": None, "reason": reason}
-    assert run.groups().num_rows == 0
-    assert run.manifest["matching"]["matched"] == 0
+    assert (run.groups().num_rows, run.manifest["matching"]["matched"]) == (0, 0)

@@ -382,8 +382,7 @@ def op_profile(path: Path, folder: Path) -> dict[str, Any]:
     """XProf's tree without idle time; the test is skipped where XProf is not installed."""
     convert: Any = pytest.importorskip("xprof.convert.raw_to_tool_data")
     shown, _ = convert.xspace_to_tool_data([str(shutil.copy(path, folder))], "op_profile", {})
-    tree: dict[str, Any] = json.loads(shown)["byProgramExcludeIdle"]
-    return tree
+    return json.loads(shown)["byProgramExcludeIdle"]
 
 
 def node_times(tree: dict[str, Any]) -> Times:

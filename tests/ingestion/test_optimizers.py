@@ -103,7 +103,6 @@ def test_the_parameters_of_a_data_point(tmp_path: Path, name: str) -> None:
     parameters = run.card.raw["workload"]["model"]["parameters"]
     assert parameters == 54_010_880
     (row,) = [row for row in operator_costs(run).rows if row.operator == "aten::_fused_adamw_"]
-    assert row.calls == 3
-    assert row.flops == 3 * 14 * parameters
+    assert (row.calls, row.flops) == (3, 3 * 14 * parameters)
     assert row.bytes == 3 * (7 * 2 * parameters + 31 * 4)
     assert "gradients accumulated before it" in (row.assumes or "")

@@ -249,7 +249,6 @@ def test_a_pair_is_certain_if_all_best_alignments_have_it(a: list[int], b: list[
     before, after = least_differences(a, b), least_differences(a[::-1], b[::-1])
     least = before[n, m]
     alignment = align_kernels(codes(a), codes(b))
-    assert alignment is not None
     assert len(alignment.a) == (n + m - least) // 2
     assert [a[i] for i in alignment.a] == [b[j] for j in alignment.b]
     assert (np.diff(alignment.a) > 0).all()
@@ -269,7 +268,6 @@ def test_a_pair_is_certain_if_all_best_alignments_have_it(a: list[int], b: list[
 def test_of_equal_kernels_nobody_knows_which_is_missing() -> None:
     """q, k and v have one kernel: of the three one has no row, and the norm before is as it was."""
     alignment = align_kernels(codes("nqqqs"), codes("nqqs"))
-    assert alignment is not None
     assert alignment.certain(np.arange(5)).tolist() == [True, False, False, True]
     assert alignment.certain(np.array([0, 1, 1, 1, 2])).tolist() == [True, True, True, True]
 
@@ -283,6 +281,5 @@ def test_long_sequences_take_bounded_work(a: str) -> None:
         "random": np.random.default_rng(0).integers(0, 50, length),
     }[a]
     alignment = align_kernels(kernels, np.delete(kernels, np.arange(0, length, length // 200)))
-    assert alignment is not None
     assert len(alignment.a) == length - 200
     assert align_kernels(kernels, np.flip(kernels) + 1) is None

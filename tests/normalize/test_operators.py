@@ -26,15 +26,13 @@ def innermost(calls: list[Call], launches: list[tuple[int, int]]) -> list[int]:
     """Ids for launches (thread, instant) among calls."""
     ranges, number = ordered(calls)
     thread, at = np.array(launches, np.int64).reshape(-1, 2).T
-    found: list[int] = np.append(number, -1)[ranges.innermost_at(thread, at)].tolist()
-    return found
+    return np.append(number, -1)[ranges.innermost_at(thread, at)].tolist()
 
 
 def holding(calls: list[Call], launches: list[tuple[int, int]]) -> list[bool]:
     """Whether any call of its thread holds each launch."""
     thread, at = np.array(launches, np.int64).reshape(-1, 2).T
-    found: list[bool] = ordered(calls)[0].is_inside(thread, at).tolist()
-    return found
+    return ordered(calls)[0].is_inside(thread, at).tolist()
 
 
 # Thread 1: linear [0, 100) holds t [5, 10) and addmm [20, 90), and that holds copy_ [20, 40).
