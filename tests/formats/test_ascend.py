@@ -13,15 +13,7 @@ from helpers.changed_bytes import read_or_refused
 from helpers.plain_rows import plain_rows
 
 import cclbench
-from cclbench.formats import (
-    HEAD_BYTES,
-    READERS,
-    DeviceStep,
-    Evidence,
-    Trace,
-    recognise_format,
-    trace_reader,
-)
+from cclbench.formats import HEAD_BYTES, READERS, DeviceStep, Evidence, Trace, recognise_format, trace_reader
 from cclbench.formats.source_files import required_reader
 from cclbench.formats.unread import UnreadFormatError
 from cclbench.ground.errors import InputError
@@ -259,7 +251,7 @@ def test_operations_of_a_cluster_by_hand(tmp_path: Path) -> None:
     cluster = {"(0, 8)": {"step": {"hcom_broadcast__501_2@62": ranks, "Total Op Info": total}}}
     found = read_operations(write_json(tmp_path / "cluster_communication.json", cluster))
     assert rows(found, "rank", "kind", "group", "group_size", "seq", "dur_ns") == [
-        *((0, "broadcast", "0,8", 2, 2, 1_000_000), (8, "broadcast", "0,8", 2, 2, 9_000_000)),
+        *((0, "broadcast", "0,8", 2, 2, 1_000_000), (8, "broadcast", "0,8", 2, 2, 9_000_000))
     ]
     assert [(group.name, group.ranks) for group in found.groups] == [("62", (0, 8))]
     assert found.notes == []

@@ -119,10 +119,7 @@ SAME = "2 captures of different work have the same kernels, and no batch size te
 
 @pytest.mark.parametrize(
     ("sizes", "annotation", "why"),
-    [
-        ((2, 4), "ProfilerStep#1", SAME),
-        ((2,), STEP, "captured for at most 2 requests, and the step has 3"),
-    ],
+    [((2, 4), "ProfilerStep#1", SAME), ((2,), STEP, "captured for at most 2 requests, and the step has 3")],
 )
 def test_no_others_are_taken(tmp_path: Path, sizes: tuple[int, ...], annotation: str, why: str) -> None:
     captures = {f"bs_{n}.json": (n, capture(NAMES, width=n)) for n in sizes}

@@ -98,10 +98,7 @@ def spoken(text):
             *([[0, 4], [1, 6], [2, 5], [3, 7]], {}),
         ),
         # Of the reductions one rank has three, which may be any of its own; without steps all may shift.
-        (
-            "0 G @0, 0 R @0, 0 R @0, 0 R @0, 1 R @0, 1 G @0, 1 R @0",
-            *([[0, 5]], {NOBODYS: 3, AMBIGUOUS: 2}),
-        ),
+        ("0 G @0, 0 R @0, 0 R @0, 0 R @0, 1 R @0, 1 G @0, 1 R @0", *([[0, 5]], {NOBODYS: 3, AMBIGUOUS: 2})),
         ("0 G, 0 R, 0 G, 1 R, 1 G, 1 G", [], None),
         # Groups count on their own; several kernels of one call match in turn.
         ("0 R #1, 0 R #1 /7, 1 R #1, 2 R #1 /7", [[0, 2], [1, 3]], {}),
@@ -156,7 +153,7 @@ def test_instances_are_numbered_without_gaps():
     """Number 5 is rank 0's alone, group 1's number 6 three ranks'."""
     found = matched(
         (0, 0, REDUCE, 5), (0, 1, REDUCE, 6), (1, 1, REDUCE, 6), (2, 1, REDUCE, 6), (1, 3, GATHER, 7),
-        (1, 2, GATHER, 8), (2, 2, GATHER, 8),
+        (1, 2, GATHER, 8), (2, 2, GATHER, 8)
     )  # fmt: skip
     assert by_row(found) == {1: 0, 2: 0, 3: 0, 5: 1, 6: 1}
     assert sizes(found) == ([3, 2], [2, 2])
