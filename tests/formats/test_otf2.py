@@ -38,14 +38,6 @@ def rows_of(run: Run) -> list[dict[str, Any]]:
     return run.sql(f"SELECT {COLUMNS}, {first} FROM collectives ORDER BY start, rank").to_pylist()  # noqa: S608
 
 
-def mean_of(run: Run, metric: str) -> float:
-    """A metric's mean on rank 0, in seconds."""
-    table = run.results
-    chosen = (table.metric == metric) & (table["rank"] == 0) & table.step.isna() & table.stat.isna()
-    (value,) = table[chosen].value
-    return float(value)
-
-
 def read_rows(anchor: Path, member: int = 0) -> tuple[list[Rows | Any], Any]:
     """All batches of a process, and its trace."""
     reader = trace_reader("otf2")
@@ -214,7 +206,7 @@ def test_a_collective_that_is_started_lasts_until_it_is_complete(tmp_path: Path)
     assert told == [(0, 600, 100), (1, 550, 50), (2, 500, 0)]
     # 3 · 64 B of three ranks: 64 B, or 96 B in place.
     assert {row["in_bytes"] for row in whole} == {None}
-    assert mean_of(run, "time.overlapped") == pytest.approx(300e-9)
+    assert run.figures.ranks("time.overlapped")[0] == pytest.approx(300e-9)
 
 
 @pytest.mark.parametrize(
@@ -291,8 +283,8 @@ def test_regions_nest_and_a_user_s_regions_are_steps(tmp_path: Path) -> None:
     run = cclbench.run(tmp_path / "job", store=tmp_path / "store")
     assert run.sql("SELECT count(step) AS steps FROM steps GROUP BY rank").to_pylist() == [{"steps": 4}] * 2
     # A step of 1,000 ns, all of it the program's but the 200 ns in the call.
-    assert mean_of(run, "time.compute_only") == pytest.approx(800e-9)
-    assert mean_of(run, "time.exposed_comm") == pytest.approx(200e-9)
+    assert run.figures.ranks("time.compute_only")[0] == pytest.approx(800e-9)
+    assert run.figures.ranks("time.exposed_comm")[0] == pytest.approx(200e-9)
     parents = run.sql(
         "SELECT DISTINCT o.name, p.name AS parent FROM operators o JOIN operators p"
         " ON o.parent = p.operator AND o.rank = p.rank"

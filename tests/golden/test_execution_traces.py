@@ -236,12 +236,7 @@ def clocks(run: cclbench.Run) -> dict[int, dict[str, float]]:
 
 def figures(run: cclbench.Run, metric: str) -> dict[int | None, float]:
     """A metric's main values, by rank."""
-    keys = ("step", "group", "collective", "category", "stat")
-    return {
-        row["rank"]: row["value"]
-        for row in run.rows
-        if row["metric"] == metric and all(row[key] is None for key in keys)
-    }
+    return {None: run.figures.value(metric), **run.figures.ranks(metric)}
 
 
 def test_no_correction_of_the_raw_traces(stated: Run) -> None:

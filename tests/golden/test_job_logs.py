@@ -343,13 +343,8 @@ def run(job: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def totals(run: Run, metric: str) -> dict[str | None, float]:
     """The sums over all ranks by kind; under None of them all."""
-    return {
-        row["collective"]: row["value"]
-        for row in run.rows
-        if row["metric"] == metric
-        and row["stat"] == "total"
-        and row["rank"] is row["group"] is row["category"] is None
-    }
+    rows = [row for row in run.figures.rows if (row.metric, row.stat) == (metric, "total")]
+    return {row.collective: row.value for row in rows if row.group is row.category is None}
 
 
 def test_every_call_is_counted_with_its_bytes(run: Run, job: Path) -> None:
@@ -368,18 +363,10 @@ def test_every_call_is_counted_with_its_bytes(run: Run, job: Path) -> None:
 
 def test_ranks_group_and_transfers(run: Run) -> None:
     """Rank 0 gathers objects from all others and scatters others to them, besides what all call."""
-    of_ranks = {
-        row["rank"]: row["value"]
-        for row in run.rows
-        if row["metric"] == "comm.count" and row["rank"] is not None and row["collective"] is None
-    }
-    assert of_ranks == {0: 32_959, **dict.fromkeys(range(1, 8), 32_917)}
+    assert run.figures.ranks("comm.count") == {0: 32_959, **dict.fromkeys(range(1, 8), 32_917)}
     assert [row["ranks"] for row in run.groups().to_pylist()] == [list(range(8))]
-    edges = {
-        (row["collective"], row["category"]): row["value"]
-        for row in run.rows
-        if row["metric"] == "comm.edges" and row["category"] and row["stat"] is None
-    }
+    rows = [row for row in run.figures.rows if row.metric == "comm.edges" and row.category]
+    edges = {(row.collective, row.category): row.value for row in rows if row.stat is None}
     pairs = {pair for _, pair in edges if " " not in pair}
     assert pairs == {pair for rank in range(1, 8) for pair in (f"0->{rank}", f"{rank}->0")}
     assert edges["send", "5->0 68796B"] == edges["recv", "5->0 68796B"] == 1

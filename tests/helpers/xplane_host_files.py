@@ -30,8 +30,8 @@ class Plane:
     def __init__(self, name: str, **told: Stat) -> None:
         self.plane = xplane_files.Plane(name, **told)
 
-    def line(self, name: str, track: int, *events: Event, begin: int = 0) -> Plane:
-        self.plane.line(name, events, track=track, timestamp_ns=begin)
+    def line(self, name: str, track: int, *events: Event) -> Plane:
+        self.plane.line(name, events, track=track)
         return self
 
     def module(self, name: str, program: int, hlo: bytes) -> Plane:

@@ -255,12 +255,6 @@ def test_a_fused_kernel_is_work_of_the_device_and_no_collective(tmp_path: Path) 
     assert run.sql(
         "SELECT library::VARCHAR AS library, kind::VARCHAR AS kind FROM collectives"
     ).to_pylist() == [{"library": "deepep", "kind": "all_to_all"}]
-    results = run.results
-    whole = results[results["rank"].isna() & results["step"].isna() & results["stat"].isna()]
-    alone = whole[whole["category"].isna() & whole["collective"].isna() & whole["group"].isna()]
-    seconds = dict(zip(alone["metric"], alone["value"], strict=True))
-    assert seconds["compute.time"] == pytest.approx(70e-6)
-    assert seconds["comm.time"] == pytest.approx(40e-6)
-    assert seconds["time.overlapped"] == pytest.approx(10e-6)
-    shares = whole[whole["metric"] == "compute.category_share"]
-    assert dict(zip(shares["category"], shares["value"], strict=True))["fused"] == pytest.approx(0.3)
+    known = {"compute.time": 70e-6, "comm.time": 40e-6, "time.overlapped": 10e-6}
+    assert {metric: run.figures.value(metric) for metric in known} == pytest.approx(known)
+    assert run.figures.value("compute.category_share", category="fused") == pytest.approx(0.3)
