@@ -91,6 +91,8 @@ BAD = {
         space(tpu(0, [("loop", 0, 1, {})])).replace(VMEM_READ_64, b"\x0a\x06\x08\x01\x10\x03\x1f\x40"),
         "is not a protobuf field",
     ),
+    "time": (space(Plane("/device:GPU:0").line("Stream #1", [("k", 0, -1, {})])), "impossible time"),
+    "start": (space(Plane("/device:GPU:0"), Plane("Task Environment", profile_start_time=-5)), "not a time"),
     "joined to itself": (WHOLE + WHOLE, f"byte {len(WHOLE):,}: has plane '/device:TPU:0' twice"),
     "a line twice": (doubled("lines"), "plane '/device:TPU:0' has line "),
     "metadata twice": (doubled("event_metadata"), "plane '/device:TPU:0' has event "),
