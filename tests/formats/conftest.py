@@ -6,14 +6,14 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from helpers.plain_rows import plain_rows
 
-from cclbench.formats import Part, Rows, Trace, trace_reader
+from cclbench.formats import Part, Trace, trace_reader
 
 Event = dict[str, Any]
 
@@ -36,28 +36,13 @@ class Read:
         return [(payloads[c], r, s) for c, r, s in zip(told.code, told.row, told.seq, strict=True)]
 
 
-def _plain(rows: Rows) -> list[dict[str, Any]]:
-    names = list(rows.names)
-    plain = []
-    for i in range(len(rows)):
-        row: dict[str, Any] = {"kind": rows.kind, "side": rows.side, "name": names[rows.codes[i]]}
-        for field in fields(rows):
-            column = getattr(rows, field.name)
-            if field.name not in ("kind", "side", "names", "codes", "name_categories"):
-                value = None if column is None else column[i]
-                value = value.as_py() if isinstance(value, pa.Scalar) else value
-                row[field.name] = int(value) if field.name in ("start_ns", "dur_ns", "track") else value
-        plain.append(row)
-    return plain
-
-
 @pytest.fixture
 def read() -> Callable[..., Read]:
     """Reads a file, or one of its parts, with the Kineto reader."""
 
     def read(path: Path, *, part: Part | None = None, allow_truncated: bool = False) -> Read:
         trace = trace_reader("kineto").read(path, part=part or Part(), allow_truncated=allow_truncated)
-        rows = [row for batch in trace.batches for row in _plain(batch)]
+        rows = [row for batch in trace.batches for row in plain_rows(batch)]
         for row in rows:
             row["start_ns"] += trace.base_ns or 0
         return Read(trace, rows)

@@ -49,7 +49,6 @@ def read(tmp_path: Path, *rounds: object) -> Evidence:
 
 def test_a_round_lasts_from_its_last_input_to_its_last_output(tmp_path: Path) -> None:
     found = read(tmp_path, ROUND, SECOND)
-    assert found.agent_calls is not None
     names = ("round", "kind", "name", "start_ns", "end_ns", "failed")
     rows = [tuple(row[name] for name in names) for row in found.agent_calls.to_pylist()]
     begin = rows[0][3]
@@ -68,17 +67,10 @@ def test_the_time_of_sessions_adds_up(tmp_path: Path) -> None:
     """21 s: the model 4 + 5.5 + 1, tools alone 4 to 9, neither 14.5 to 20; another session of 1 s."""
     table = read(tmp_path, ROUND, SECOND, THIRD, OTHER).agent_calls
     assert table is not None
-    assert values("agent.time", table) == pytest.approx(
-        {
-            (None, None): 22,
-            ("model", None): 11.5,
-            ("model", "share"): 11.5 / 22,
-            ("tools", None): 5,
-            ("tools", "share"): 5 / 22,
-            ("waiting", None): 5.5,
-            ("waiting", "share"): 5.5 / 22,
-        }
-    )
+    parts = {"model": 11.5, "tools": 5, "waiting": 5.5}
+    shares = {(name, "share"): seconds / 22 for name, seconds in parts.items()}
+    known = {(None, None): 22} | {(name, None): seconds for name, seconds in parts.items()} | shares
+    assert values("agent.time", table) == pytest.approx(known)
     latency = values("agent.tool_latency", table)
     assert (latency[None, None], latency["Bash", None], latency["Search", "failed"]) == (4.5, 6, 1)
     tokens = values("agent.tokens", table)

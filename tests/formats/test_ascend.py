@@ -8,21 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.changed_bytes import read_or_refused
+from helpers.plain_rows import plain_rows
 
 import cclbench
-from cclbench.formats import (
-    HEAD_BYTES,
-    READERS,
-    DeviceStep,
-    Evidence,
-    Rows,
-    Trace,
-    recognise_format,
-    trace_reader,
-)
+from cclbench.formats import HEAD_BYTES, READERS, DeviceStep, Evidence, Trace, recognise_format, trace_reader
 from cclbench.formats.source_files import required_reader
 from cclbench.formats.unread import UnreadFormatError
 from cclbench.ground.errors import InputError
@@ -46,16 +37,8 @@ def write(written: Callable[..., Path]) -> Callable[[str], Path]:
 
 def read(path: Path) -> tuple[Trace, list[tuple[Any, ...]]]:
     """The trace and its rows: name, start, duration, stream."""
-    trace = trace_reader("ascend").read(
-        path, part=trace_reader("ascend").parts(path)[0], allow_truncated=False
-    )
-    found = []
-    for rows in trace.batches:
-        assert isinstance(rows, Rows)
-        names = np.array(list(rows.names))[rows.codes].tolist()
-        columns = (rows.start_ns.tolist(), rows.dur_ns.tolist(), rows.track.tolist())
-        found += list(zip(names, *columns, strict=True))
-    return trace, found
+    trace, rows = read_trace(path, reader_name="ascend")
+    return trace, [row[1:5] for row in rows]
 
 
 def test_rows_and_steps_by_hand(write: Callable[[str], Path]) -> None:
@@ -134,17 +117,14 @@ def write_trace(folder: Path, events: list[dict[str, Any]] | None = None) -> Pat
     return path
 
 
-def read_trace(path: Path, *, allow_truncated: bool = False) -> tuple[Trace, list[tuple[Any, ...]]]:
-    reader = trace_reader("ascend_trace")
+def read_trace(
+    path: Path, *, allow_truncated: bool = False, reader_name: str = "ascend_trace"
+) -> tuple[Trace, list[tuple[Any, ...]]]:
+    """The trace and its rows: kind, name, start, duration, stream, link."""
+    reader = trace_reader(reader_name)
     trace = reader.read(path, part=reader.parts(path)[0], allow_truncated=allow_truncated)
-    found = []
-    for rows in trace.batches:
-        assert isinstance(rows, Rows)
-        names = np.array(list(rows.names))[rows.codes].tolist()
-        links = rows.correlation or [None] * len(rows)
-        columns = (rows.start_ns.tolist(), rows.dur_ns.tolist(), rows.track.tolist(), links)
-        found += [(rows.kind, *row) for row in zip(names, *columns, strict=True)]
-    return trace, found
+    columns = ("kind", "name", "start_ns", "dur_ns", "track", "correlation")
+    return trace, [tuple(row[name] for name in columns) for rows in trace.batches for row in plain_rows(rows)]
 
 
 def test_rows_by_hand(tmp_path: Path) -> None:
@@ -246,7 +226,6 @@ def read_operations(path: Path) -> Evidence:
 
 
 def rows(evidence: Evidence, *columns: str) -> list[tuple[Any, ...]]:
-    assert evidence.timings is not None
     return [tuple(row.values()) for row in evidence.timings.select(columns).to_pylist()]
 
 
@@ -258,7 +237,6 @@ def test_operations_of_a_rank_by_hand(tmp_path: Path) -> None:
         (None, "all_gather", "hccl", 1, begin, 500_000, None),
         (None, "recv", "hccl", 3, begin, 2_000_000, None),
     ]
-    assert found.counters is not None
     (link,) = found.counters.to_pylist()
     assert (link["port"], link["counter"], link["value"]) == ("HCCS", "hccl_bytes", 2_097_152)
     assert (link["start_ns"], link["end_ns"]) == (begin, begin + 1_250_000)
@@ -273,7 +251,7 @@ def test_operations_of_a_cluster_by_hand(tmp_path: Path) -> None:
     cluster = {"(0, 8)": {"step": {"hcom_broadcast__501_2@62": ranks, "Total Op Info": total}}}
     found = read_operations(write_json(tmp_path / "cluster_communication.json", cluster))
     assert rows(found, "rank", "kind", "group", "group_size", "seq", "dur_ns") == [
-        *((0, "broadcast", "0,8", 2, 2, 1_000_000), (8, "broadcast", "0,8", 2, 2, 9_000_000)),
+        *((0, "broadcast", "0,8", 2, 2, 1_000_000), (8, "broadcast", "0,8", 2, 2, 9_000_000))
     ]
     assert [(group.name, group.ranks) for group in found.groups] == [("62", (0, 8))]
     assert found.notes == []
@@ -287,25 +265,18 @@ def test_broadcasts_of_a_cluster(test_data: Path) -> None:
         by_rank[rank] += duration
     # 121.73694384375 + 27.107999203125 ms, and 20.798642234375 + 17.367596484375 ms, each rounded to ns.
     assert by_rank == {0: 121_736_944 + 27_107_999, 1: 20_798_642 + 17_367_596}
-    assert found.counters is not None
     sdma = [row for row in found.counters.to_pylist() if row["port"] == "SDMA"]
     assert sum(row["value"] for row in sdma) == 85_312 + 134_208 + 56 + 184
 
 
-@pytest.mark.parametrize(
-    ("elapsed", "left_out"),
-    [(None, "without a time"), ("1", "without a time"), (-1, "without a time"), (1e300, "without a time")],
-)
-def test_what_has_no_time_is_left_out(elapsed: object, left_out: str, tmp_path: Path) -> None:
-    entry = {"step": {"collective": {"hcom_send__1_2_3@4": operation(elapsed)}}}
-    found = read_operations(write_json(tmp_path / "communication.json", entry))
-    assert (rows(found, "kind"), found.left_out) == ([], {left_out: 1})
-
-
-def test_a_link_without_a_size(tmp_path: Path) -> None:
+def test_operations_without_a_time_and_links_without_a_size_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "communication.json"
+    for elapsed in (None, "1", -1, 1e300):
+        entry = {"step": {"collective": {"hcom_send__1_2_3@4": operation(elapsed)}}}
+        found = read_operations(write_json(path, entry))
+        assert (rows(found, "kind"), found.left_out) == ([], {"without a time": 1})
     entry = {"step": {"collective": {"hcom_send__1_2_3@4": operation(1, HCCS=1e30, PCIE="x")}}}
-    found = read_operations(write_json(tmp_path / "communication.json", entry))
-    assert found.left_out == {"link without a size": 2}
+    assert read_operations(write_json(path, entry)).left_out == {"link without a size": 2}
 
 
 def test_mutations_are_read_or_refused(tmp_path: Path) -> None:

@@ -18,27 +18,15 @@ from cclbench.ground.errors import InputError
 from cclbench.record.selection import Selection
 from cclbench.results import full_results
 
-SUMMARY: dict[str, Any] = {
-    "num_accelerators": 2,
-    "hostname": "moonshot-7",
-    "epochs": 2,
-    "potential_caching": [0, 1],
-    "metric": {
-        "train_au_percentage": [99.25, 94.5],
-        "train_throughput_samples_per_second": [5, 4],
-        "train_io_mean_MB_per_second": 1139.5,
-        "save_checkpoint_io_mean_GB_per_second": 0.5,
-        "save_checkpoint_duration_mean_seconds": 3.25,
-    },
-}
-STEPS: dict[str, Any] = {
-    "hostname": "moonshot-7",
-    "1": {
-        "load": {"block1": [2.9556140899658203, 0.25], "eval": [0.5]},
-        "proc": {"block1": [5.5, 1.5], "eval": [1.0]},
-    },
-    "2": {"load": {"block1": [1.5]}, "proc": {"block1": [2.5]}},
-}
+FIGURES: dict[str, Any] = {"train_au_percentage": [99.25, 94.5]}
+FIGURES |= {"train_throughput_samples_per_second": [5, 4]}
+FIGURES |= {"train_io_mean_MB_per_second": 1139.5, "save_checkpoint_io_mean_GB_per_second": 0.5}
+FIGURES |= {"save_checkpoint_duration_mean_seconds": 3.25}
+SUMMARY: dict[str, Any] = {"num_accelerators": 2, "hostname": "moonshot-7", "epochs": 2, "metric": FIGURES}
+SUMMARY["potential_caching"] = [0, 1]
+LOADS, WORKS = {"block1": [2.9556140899658203, 0.25], "eval": [0.5]}, {"block1": [5.5, 1.5], "eval": [1.0]}
+STEPS: dict[str, Any] = {"hostname": "moonshot-7", "1": {"load": LOADS, "proc": WORKS}}
+STEPS["2"] = {"load": {"block1": [1.5]}, "proc": {"block1": [2.5]}}
 BEGUN = {"start": "2026-04-04T16:33:42.960068", "block1": {"start": "2026-04-04T16:33:42.962209"}}
 EPOCHS: dict[str, Any] = {"1": BEGUN | {"end": "2026-04-04T16:34:15.862577", "duration": "32.90"}}
 Written = Callable[..., Path]
@@ -58,7 +46,6 @@ def read(path: Path) -> Evidence:
 
 def test_what_it_calls_mb_and_gb_is_binary(written: Written) -> None:
     found = read(written(SUMMARY))
-    assert found.storage is not None
     names = ("phase", "epoch", "figure", "unit", "value")
     assert [tuple(row[name] for name in names) for row in found.storage.to_pylist()] == [
         ("train", 1, "accelerator_utilization", "1", 0.9925),
@@ -74,32 +61,24 @@ def test_checkpoints_of_versions_that_only_save_are_saved(written: Written) -> N
     """1,042 GiB in 8 s each: 130.25 GiB/s, which it calls GB."""
     metric = {"checkpoint_io_mean_GB_per_second": 130.25, "checkpoint_duration_mean_seconds": 8}
     found = read(written({"num_accelerators": 1024, "metric": metric})).storage
-    assert found is not None
-    rows = found.select(["phase", "figure", "value"]).to_pylist()
-    assert [tuple(row.values()) for row in rows] == [
-        ("save", "bytes_per_s", 130.25 * 1024**3),
-        ("save", "time", 8.0),
-    ]
+    rows = [tuple(row.values()) for row in found.select(["phase", "figure", "value"]).to_pylist()]
+    assert rows == [("save", "bytes_per_s", 130.25 * 1024**3), ("save", "time", 8.0)]
 
 
 def test_steps_are_numbered_through_the_epochs(written: Written) -> None:
     found = read(written(STEPS, "3_output.json"))
-    assert found.log_steps is not None
-    assert [
-        (row["rank"], row["step"], row["dur_ns"], row["data_ns"]) for row in found.log_steps.to_pylist()
-    ] == [
+    names = ("rank", "step", "dur_ns", "data_ns")
+    assert [tuple(row[name] for name in names) for row in found.log_steps.to_pylist()] == [
         *((3, 1, 5_500_000_000, 2_955_614_090), (3, 2, 1_500_000_000, 250_000_000)),
         (3, 3, 2_500_000_000, 1_500_000_000),
     ]
     assert found.left_out == {"steps of evaluation": 1}
     other = read(written(STEPS, "steps.json")).log_steps
-    assert other is not None
     assert other["rank"].null_count == 3
 
 
 def test_an_epoch_takes_what_its_stamps_say(written: Written) -> None:
     found = read(written(EPOCHS, "per_epoch_stats.json"))
-    assert found.storage is not None
     assert found.storage["value"].to_pylist() == [32.902509]
 
 

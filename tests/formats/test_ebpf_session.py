@@ -54,7 +54,6 @@ def read(path: Path) -> Evidence:
 
 
 def values(found: Evidence) -> dict[tuple[Any, ...], float]:
-    assert found.counters is not None
     columns = ("counter", "unit", "port", "start_ns", "end_ns")
     return {tuple(row[name] for name in columns): row["value"] for row in found.counters.to_pylist()}
 

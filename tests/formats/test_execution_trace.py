@@ -122,20 +122,6 @@ def test_what_is_not_told_is_none(written: Write) -> None:
     assert [call.in_bytes for call in trace.calls] == [None, 400, None, 400]
 
 
-@pytest.mark.parametrize(
-    ("head", "known"),
-    [
-        (b'{\n  "schema": "1.0.1", "pid": 7, "time": "x", "start_ts": 6,\n  "nodes": [', True),
-        (b'{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}', True),
-        (b'{"schema": "1.1.0", "nodes": []}', False),
-        (b'{"schemaVersion": 1, "traceEvents": [{"schema": 1, "pid": 1, "nodes": 2}]}', False),
-        *((b'["schema", "pid", "nodes"]', False), (b"", False)),
-    ],
-)
-def test_what_an_execution_trace_begins_with(head: bytes, known: bool) -> None:
-    assert (READER.sniff(head) == 1.0) is known
-
-
 RECORD = old(1, RECORDS, 0, [FLOATS, 5, 9, 0, "broadcast", [], []], [])
 NODE = old(2, "nccl:all_reduce", 1, [FLOATS], [])
 INIT = '"## process_group:init ##"'

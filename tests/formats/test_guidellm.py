@@ -32,26 +32,19 @@ def request(begin: str, first: str, last: str, end: str, tokens: int) -> dict[st
     }
 
 
-BENCHMARK: dict[str, Any] = {
-    "config": {
-        "strategy": {"type_": "concurrent", "streams": 4, "max_concurrency": 10240},
-        "backend": {"model": "/home/somebody/Tiny-1B", "target": "http://somebody-host:8000"},
-    },
-    "duration": 2.0,
-    "metrics": {
-        "request_totals": {"successful": 2, "errored": 1, "incomplete": 0},
-        "requests_per_second": distribution(1.0, 0.0, 2.0),
-        "output_tokens_per_second": distribution(5.5, 0.0, 2.0),
-        "prompt_token_count": distribution(10, 10, 10),
-        "output_token_count": distribution(4, 3, 5),
-        "request_latency": distribution(0.35, 0.3, 0.4),
-        "time_to_first_token_ms": distribution(150, 100, 200),
-        "inter_token_latency_ms": distribution(50, 40, 60, count=6),
-        "time_per_output_token_ms": distribution(90, 80, 100),
-        "iter_tokens_per_iteration": distribution(1.0, 1.0, 1.0),
-    },
-    "requests": {"successful": [], "errored": [], "incomplete": []},
-}
+STRATEGY = {"type_": "concurrent", "streams": 4, "max_concurrency": 10240}
+BACKEND = {"model": "/home/somebody/Tiny-1B", "target": "http://somebody-host:8000"}
+METRICS: dict[str, Any] = {"request_totals": {"successful": 2, "errored": 1, "incomplete": 0}}
+METRICS |= {"requests_per_second": distribution(1.0, 0.0, 2.0)}
+METRICS |= {"output_tokens_per_second": distribution(5.5, 0.0, 2.0)}
+METRICS |= {"prompt_token_count": distribution(10, 10, 10), "output_token_count": distribution(4, 3, 5)}
+METRICS |= {"request_latency": distribution(0.35, 0.3, 0.4)}
+METRICS |= {"time_to_first_token_ms": distribution(150, 100, 200)}
+METRICS |= {"inter_token_latency_ms": distribution(50, 40, 60, count=6)}
+METRICS |= {"time_per_output_token_ms": distribution(90, 80, 100)}
+METRICS |= {"iter_tokens_per_iteration": distribution(1.0, 1.0, 1.0)}
+BENCHMARK: dict[str, Any] = {"config": {"strategy": STRATEGY, "backend": BACKEND}, "duration": 2.0}
+BENCHMARK |= {"metrics": METRICS, "requests": {"successful": [], "errored": [], "incomplete": []}}
 REPORT: dict[str, Any] = {"metadata": {"version": 2, "guidellm_version": "0.8.0"}}
 REPORT |= {"config": {"spec": {"backend": {"target": "http://somebody-host:8000"}}}}
 REPORT |= {"benchmarks": [BENCHMARK]}
@@ -144,6 +137,11 @@ def report(**parts: Any) -> str:
     return json.dumps(REPORT | parts)
 
 
+def succeeded(one: dict[str, Any]) -> str:
+    return broken(requests={"successful": [one]})
+
+
+RATE = {"type_": "constant", "rate": [1]}
 BAD: dict[str, tuple[str, str]] = {
     "cut": (report()[:-50], "is not JSON"),
     "empty": ("", "the file is empty"),
@@ -157,16 +155,10 @@ BAD: dict[str, tuple[str, str]] = {
     "a duration of text": (broken(duration="2"), "duration is not a number from 0 to"),
     "a negative duration": (broken(duration=-2), "duration is not a number from 0 to"),
     "NaN": (broken(duration=float("nan")), "duration is not a number from 0 to"),
-    "a rate without number": (
-        broken(config={"strategy": {"type_": "constant", "rate": [1]}}),
-        "request_rate is not a number",
-    ),
-    "tokens of a fraction": (
-        broken(requests={"successful": [{"output_tokens": 1.5}]}),
-        "output_tokens is not a number of tokens",
-    ),
+    "a rate without number": (broken(config={"strategy": RATE}), "request_rate is not a number"),
+    "tokens of a fraction": (succeeded({"output_tokens": 1.5}), "output_tokens is not a number of tokens"),
     "a time that runs back": (
-        broken(requests={"successful": [request("2", "1", "3", "4", 3)]}),
+        succeeded(request("2", "1", "3", "4", 3)),
         "first_token_iteration is not a time from 0 s to a day after request_start",
     ),
     "two reports": (f"{report()}\n{report()}\n", "has several JSON objects"),

@@ -295,9 +295,7 @@ def custom_call(target: str, config: str, shape: bytes, *operands: bytes) -> Ins
     given = [instruction(f"o{i}", "parameter", one, i) for i, one in enumerate(operands, 1)]
     ids = range(1, len(operands) + 1)
     one = instruction("c", "custom-call", shape, 90, *ids) + message((28, target), (43, config))
-    origin = instructions([*given, one])["c"].origin
-    assert origin is not None
-    return origin
+    return instructions([*given, one])["c"].origin
 
 
 @pytest.mark.parametrize(
@@ -344,8 +342,7 @@ def test_attention_states_its_mask_and_sizes(target: str, segments: int, operato
     """The result of 24 floats is written, its workspace of 64 bytes is not counted."""
     result = message((2, 13), (4, array(2, 4, 3)), (4, array(64, kind=6)))
     origin = custom_call(target, ATTENTION % segments, result, array(2, 4, 3, 8))
-    assert origin.framework_op == operator
-    assert origin.values == f'["","{mask}","0","[2,3,4,5]","96"]'
+    assert (origin.framework_op, origin.values) == (operator, f'["","{mask}","0","[2,3,4,5]","96"]')
 
 
 def test_solutions_factors_and_products_by_libraries() -> None:

@@ -27,7 +27,6 @@ def figures(tmp_path: Path, content: object) -> tuple[list[dict[tuple[str, str |
     path = tmp_path / "agg_bmk.json"
     path.write_text(json.dumps(content))
     found = InferenceX().read(path)
-    assert found.serving is not None
     rows = found.serving.to_pylist()
     numbers = sorted({row["benchmark"] for row in rows})
     return [

@@ -54,21 +54,21 @@ def written(
 
 @given(**WHOLE, packed=st.booleans(), chunk=st.sampled_from([1, 7, 64, 300]))
 def test_any_chunks_give_what_json_gives(tmp_path, monkeypatch, events, outer, layout, bare, packed, chunk):
+    """The last bytes are kept."""
     monkeypatch.setattr(json_events, "CHUNK", chunk)
+    monkeypatch.setattr(json_events, "END", 8)
     path = tmp_path / "t.json"
     text = written(events, outer, layout, bare)
     path.write_bytes(gzip.compress(text, 1) if packed else text)
     stream = JsonEvents(path, DECODER)
-    got = [event for chunk_text, decoded in stream for event in _same(chunk_text, decoded)]
+    got = []
+    for chunk_text, decoded in stream:
+        assert json.loads(chunk_text) == decoded
+        got += decoded
     known = json.loads(text)
     assert got == (known if bare else known.pop("traceEvents"))
     assert stream.outer == ({} if bare else known)
-    assert stream.cut is None
-
-
-def _same(chunk: bytes, decoded: list[Any]) -> list[Any]:
-    assert json.loads(chunk) == decoded
-    return decoded
+    assert (stream.cut, stream.last, stream.forward, stream.end) == (None, True, packed, text[-8:])
 
 
 @given(**WHOLE, size=st.sampled_from([20, 64, 200]))
@@ -167,33 +167,6 @@ def refusal(tmp_path: Path, text: bytes, **options: Any) -> InputError:
     return caught.value
 
 
-INSIDE = json.dumps(
-    {
-        "a": [{"name": 1}, {"name": 2}],
-        "traceEvents": [
-            {"ph": "X", "args": {"x": [{"name": "a"}, {"name": "b"}, {}], "y": "}, {"}},
-            *({"name": 'say "}, {\\', "ph": "X"}, {"ph": "X"}),
-        ],
-        "later": {"deep": [1, {"name": "x"}, {"ph": "y"}], "text": "x" * 70},
-    }
-).encode()
-
-
-@pytest.mark.parametrize("chunk", [1, 3, 5, 11, 16, 64, 200, 1000])
-@pytest.mark.parametrize("packed", [False, True])
-def test_what_looks_like_events_inside_others_or_around_them_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, packed: bool
-) -> None:
-    """The last bytes are kept."""
-    monkeypatch.setattr(json_events, "CHUNK", chunk)
-    monkeypatch.setattr(json_events, "END", 8)
-    stream = stream_of(tmp_path, gzip.compress(INSIDE) if packed else INSIDE)
-    known = json.loads(INSIDE)
-    assert events_of(stream) == known.pop("traceEvents")
-    assert stream.outer == known
-    assert (stream.cut, stream.last, stream.forward, stream.end) == (None, True, packed, INSIDE[-8:])
-
-
 def test_where_each_chunk_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_events, "CHUNK", 16)
     text = b' {"traceEvents" : [ {"ph": "1"}, {"ph": "2"} , {"ph": "3"}]}'
@@ -242,9 +215,7 @@ class TestBounds:
         assert refusal(tmp_path, text).what == "truncated after the events (after 1 whole events)"
 
     @pytest.mark.parametrize(("fold", "longest", "fits"), [(0, 0, True), (-1, 0, False), (-1, 1, True)])
-    def test_of_what_a_compressed_file_expands_to(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fold: int, longest: int, fits: bool
-    ) -> None:
+    def test_of_what_a_compressed_file_expands_to(self, tmp_path, monkeypatch, fold, longest, fits):
         text = b'{"traceEvents":[' + b'{"ph":"X"},' * 30 + b'{"ph":"X"}]}'
         packed = gzip.compress(text)
         monkeypatch.setattr(json_events, "LARGEST_RATIO", Fraction(len(text) + fold, len(packed)))
@@ -274,6 +245,7 @@ def test_an_event_is_longer_than_so_many_mebibytes(tmp_path: Path, monkeypatch: 
         ('{"traceEvents": [{"ph": "X"}] ', 30, 1, "truncated after the events"),
         ('{"traceEvents": [{"ph": "X"}]} x', 31, 1, "other text after the events"),
         ('{"traceEvents": [], "traceEvents": []}', 18, 0, "a second traceEvents"),
+        *(('[{"ph": "X"}]' + end, 13, 1, "text follows the array of events") for end in ("\0", "}")),
         (' [{"ph": "X"}] x', 15, 1, "text follows the array of events"),
         ('{"traceEvents": [1, 2]}', 17, 0, "Expected 'object', got 'int' - at 'event'"),
         ('[{"ph": "X"}, 3, {"ph": "X"}, {"ph": "Y"}]', 14, 1, "Expected 'object', got 'int' - at 'event'"),
@@ -350,9 +322,7 @@ class TestInflated:
 
     @pytest.mark.parametrize("chunk", [48, 100, 1000])
     @pytest.mark.parametrize("size", [1, 100, 130])
-    def test_parts_cover_the_file_and_are_of_about_that_size(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, size: int
-    ) -> None:
+    def test_parts_cover_the_file_and_are_of_about_that_size(self, tmp_path, monkeypatch, chunk, size):
         for name in ("CHUNK", "PIECE"):
             monkeypatch.setattr(json_events, name, chunk)
         path = tmp_path / "t.json.gz"
@@ -374,9 +344,7 @@ class TestInflated:
         assert found == [f"{i:02d}" for i in range(40)]
 
     @pytest.mark.parametrize(("size", "end"), [(48, 58), (49, 106), (96, 106), (97, 154)])
-    def test_a_part_of_the_size_ends_with_the_next_event(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, end: int
-    ) -> None:
+    def test_a_part_of_the_size_ends_with_the_next_event(self, tmp_path, monkeypatch, size, end):
         """Blocks end at 48, 96 and 144; the first events that begin behind these, at 58, 106 and 154."""
         for name in ("CHUNK", "PIECE"):
             monkeypatch.setattr(json_events, name, 48)
@@ -397,7 +365,9 @@ class TestGivenUp:
     """What stands before damage is used on request, and it is told where that begins."""
 
     def test_of_a_cut_stream_all_that_it_still_gives(self, tmp_path: Path) -> None:
-        text = b'{"traceEvents":[' + b",".join(b'{"ph":"X","x":"%s"}' % word for word in words(9000)) + b"]}"
+        chance = random.Random(1)  # noqa: S311
+        words = [chance.randbytes(12).hex().encode() for _ in range(9000)]  # which compress little
+        text = b'{"traceEvents":[' + b",".join(b'{"ph":"X","x":"%s"}' % word for word in words) + b"]}"
         packed = gzip.compress(text)
         packed = packed[: len(packed) // 2]
         given = len(zlib.decompressobj(31).decompress(packed))
@@ -448,9 +418,3 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(InputError) as caught:
         events_of(JsonEvents(path, DECODER))
     assert str(caught.value) == f"{path}: cannot be read: Input/output error"
-
-
-def words(count: int) -> list[bytes]:
-    """Words that compress little."""
-    chance = random.Random(1)  # noqa: S311
-    return [chance.randbytes(12).hex().encode() for _ in range(count)]

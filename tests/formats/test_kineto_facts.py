@@ -206,20 +206,6 @@ def test_the_last_base_time_at_the_end_is_the_file_s_own(read, write, event, mon
     assert read(write(rows, after={"baseTimeNanoseconds": 7000})).rows[0]["start_ns"] == 8000
 
 
-@pytest.mark.parametrize(
-    ("head", "sure"),
-    [
-        *((b'{"schemaVersion": 1', 0.9), (b' \n{"deviceProperties": [', 0.9)),
-        *((b'{"traceEvents": [{"cat": "kernel"', 0.6), (b'{"traceEvents": [{"cat" : "user_annotation"', 0.6)),
-        *((b'[{"cat": "Kernel"', 0.6), (b'[{"schemaVersion": 1}, {"cat": "cpu_op"', 0.6)),
-        *((b'{"cat": "kernel"', 0.0), (b'{"traceEvents": [{"cat": "kernels"', 0.0)),
-        *((b'[{"schemaVersion": 1}', 0.0), (b'x{"schemaVersion": 1', 0.0), (b"", 0.0)),
-    ],
-)
-def test_how_sure_it_is_of_a_beginning(head: bytes, sure: float) -> None:
-    assert Kineto().sniff(head) == sure
-
-
 class TestParts:
     """Of files of a size, with parts as small as that shows."""
 
@@ -232,9 +218,7 @@ class TestParts:
         return path, [16 + 11 * i for i in range(events)]
 
     @pytest.mark.parametrize(("size", "count"), [(100, 11), (500, 2), (558, 2), (559, 1), (2000, 1)])
-    def test_they_begin_at_the_first_event_behind_their_share(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, count: int
-    ) -> None:
+    def test_they_begin_at_the_first_event_behind_their_share(self, tmp_path, monkeypatch, size, count):
         path, begins = self.file(tmp_path, 100)
         whole = path.stat().st_size
         assert whole == 1117
@@ -294,12 +278,6 @@ SAID = {"kind": "reduce_scatter", "library": "nccl", "group": "0-6:2", "dimensio
 BYTES = {"in_bytes": 64, "out_bytes": 16, "dtype": "Float8_e4m3fn"}
 
 
-def test_metadata_on_the_kernel(collectives, write, event):
-    (row,) = collectives(write([event("kernel", KERNEL, 9, 3, **CALL, Seq=5)], schemaVersion=1))
-    expected = {**SAID, **BYTES, "seq": 5, "payload_source": "kernel", "start_ns": 9_000, "end_ns": 12_000}
-    assert {key: row[key] for key in expected} == expected
-
-
 def test_metadata_on_the_host_op_reaches_what_it_launched(collectives, write, event):
     events = [
         event("cpu_op", "record_param_comms", 1, 5, tid=4, **CALL, Seq=8),
@@ -357,32 +335,3 @@ def test_ranks_of_2026_are_matched_by_sequence_number(tmp_path, write, event):
     assert (first, alone) == (4, None)
     assert [(rank, seq) for rank, seq, _ in others] == [(0, 5), (0, 6), (1, 5), (1, 6)]
     assert others[0][2] == others[2][2] != others[1][2] == others[3][2]
-
-
-def test_what_is_set_aside_or_contradictory_stands_in_the_manifest(tmp_path, write, event):
-    config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 4, "ranks": [0, 1, 2, 3]}]
-    kernels = [event("kernel", f"k{i}", i, -1 if i == 7 else 1) for i in range(1000)]
-    info = {"rank": 3, "world_size": 2, "pg_config": config}
-    run = cclbench.ingest(write(kernels, distributedInfo=info), store=tmp_path / "runs", jobs=1)
-    (rank,) = run.manifest["ranks"]
-    assert (rank["rows"], rank["dropped"]) == ({"kernel": 999}, {"negative duration": 1})
-    assert rank["facts"]["world_size"] == 4
-    said = "the header states a world of 2 ranks, its process groups contradict that: "
-    assert rank["notes"] == [said + USED]
-
-
-def test_mtia_waits_are_no_compute(tmp_path, write, event):
-    """A wait of 60 µs, half of it beside a kernel of 40 µs; a transfer of 10 µs after that."""
-    of = {"pid": 17}
-    transfer = {"stream": 105, "direction": "HOST_TO_DEVICE", "size": 1000}
-    rows = [
-        event("mtia_ccp_events", "event_wait", 0, 60, tid=3774, stream=108, wait_on_stream=104, **of),
-        event("mtia_ccp_events", "pe_exe", 30, 40, tid=3910, stream=112, **of),
-        event("mtia_ccp_events", "dma_request", 70, 10, **transfer, **of),
-    ]
-    run = cclbench.run(write(rows, deviceProperties=[]), store=tmp_path / "runs", jobs=1, window="trace")
-    own = [row for row in run.rows if row["rank"] == 0 and row["stat"] is row["category"] is None]
-    found = {row["metric"]: row["value"] for row in own}
-    assert found["time.compute_only"] == pytest.approx(40e-6)
-    assert found["time.exposed_copy"] == pytest.approx(10e-6)
-    assert found["time.step"] == pytest.approx(50e-6)

@@ -53,18 +53,6 @@ def test_names_of_2023_and_peers(read, write, event):
     assert (payload.src_rank, payload.dst_rank) == (0, 3)
 
 
-@pytest.mark.parametrize(
-    ("told", "ranks"),
-    [
-        ({"Process Group Ranks": "[8, 9, 10]", "Group size": 3}, (8, 9, 10)),
-        *(({"Group size": 3, "Global rank start": 5, "Global rank stride": 8}, (5, 13, 21)), ({}, None)),
-    ],
-)
-def test_ranks_of_the_group(read, write, event, told, ranks):
-    ((payload, _, _),) = read(write([event("kernel", "n", **{"Collective name": "x", **told})])).told
-    assert payload.ranks == ranks
-
-
 def test_groups_of_more_ranks_than_any_job_has_are_refused(read, write, event):
     """Each takes three numbers of the file; two of a million ranks are believed, and rows share them."""
 
@@ -128,18 +116,6 @@ def test_annotation_of_the_workload(read, write, event):
     group = {"group_name": "2", "group_description": "mesh of tp=2", "group_size": 2, "ranks": (1, 3)}
     called = {"source": "annotation", "collective": "reduce_scatter", "rows": 2, "threads": (4450, 4452)}
     assert payload == Payload(**called, **sizes, **group)
-
-
-def test_annotation_of_a_transfer_and_of_a_barrier(read, write, event):
-    fields = (
-        "send seq=0 peer=3 in_bytes=8 dtype=int64 rows=1 pg=0 ranks=0,3 desc=",
-        "recv seq=0 peer=2 in_bytes=8 dtype=int64 rows=1 pg=0 ranks=0,2 desc=",
-        "barrier seq=9 rows=1 pg=0 ranks=0,1 desc=default_pg",
-    )
-    names = [f"cclbench::collective kind={told}" for told in fields]
-    told = [payload for payload, _, _ in read(write([event("user_annotation", n) for n in names])).told]
-    assert [(p.src_rank, p.dst_rank) for p in told] == [(None, 3), (2, None), (None, None)]
-    assert (told[2].in_bytes, told[2].dtype, told[2].threads) == (None, None, ())
 
 
 @pytest.mark.parametrize(

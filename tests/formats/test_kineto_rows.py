@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from helpers.refused import refused
 
@@ -127,22 +125,6 @@ def test_copy_direction(read, write, event, name, kind, direction):
     assert (row["copy_direction"], row["bytes"]) == (direction, 4096)
 
 
-def test_rows_of_rocm_and_mtia(read, write, event):
-    events = [
-        event("kernel", "Cijk_Ailk", pid=2, tid=0, stream=0, device=2, correlation=1),
-        event("gpu_memcpy", "CopyDeviceToDevice", pid=2, tid=0, stream=0, device=2, correlation=2),
-        event("gpu_memcpy", "CopyDeviceToDevice", pid=2, tid=0, bytes="", correlation=3),
-    ]
-    found = read(write(events, deviceProperties=[{"id": 0, "name": "AMD Instinct MI300X", "warpSize": 64}]))
-    assert [(r["track"], r["bytes"]) for r in found.rows] == [(0, None), (0, None), (0, None)]
-    assert found.trace.facts.vendor == "amd"
-    kernel = event("mtia_ccp_events", "fused_add", pid=1, tid="stream 4", correlation=8)
-    found = read(write([kernel], deviceProperties=[]))
-    (row,) = found.rows
-    assert (row["kind"], row["track"], row["device"], row["correlation"]) == ("kernel", 4, 1, 8)
-    assert found.trace.facts.device_count == 0
-
-
 def test_mtia_waits_and_transfers(read, write, event):
     """As a real inference trace has them: 48 of its 1,313 rows wait, 877 are transfers."""
     wait = {"stream": 108, "wait_on_stream": 104, "seq_num": 550218, "sqid": 11, "host_ctx": 1}
@@ -189,13 +171,6 @@ class TestOf2026:
         rows = read(write([event("kernel", "k", stream=stream), event("gpu_memcpy", "c", tid=stream)])).rows
         assert [row["track"] for row in rows] == [stream, stream]
 
-    def test_sequence_numbers_beside_hashes_of_64_bits(self, read, write, event):
-        told = {"Collective name": "allreduce", "Process Group Name": "0", "Group size": 2, "Seq": 42}
-        kernels = [event("kernel", "nccl", i, **told, **{"Comms Id": 2**64 - 1 - i}) for i in range(2)]
-        found = read(write(kernels))
-        assert [(row, seq) for _, row, seq in found.told] == [(0, 42), (1, 42)]
-        assert len(found.trace.told.payloads) == 1
-
 
 class TestBackward:
     """Rows that end before they begin."""
@@ -208,8 +183,7 @@ class TestBackward:
     @pytest.mark.parametrize(("count", "backward"), [(1000, 1), (1999, 1), (2000, 2)])
     def test_one_in_a_thousand_is_set_aside_and_counted(self, read, write, event, count, backward):
         found = read(write(self.rows(event, count, backward=backward)))
-        assert len(found.rows) == count - backward
-        assert found.rows[0]["correlation"] == backward
+        assert (len(found.rows), found.rows[0]["correlation"]) == (count - backward, backward)
         assert found.trace.dropped == {"negative duration": backward}
 
     @pytest.mark.parametrize(("count", "backward"), [(1, 1), (999, 1), (1999, 2)])
@@ -289,19 +263,6 @@ def test_operators_and_what_they_launched(read, write, event, category, args, op
 
 
 @pytest.mark.parametrize(
-    ("grid", "told"),
-    [
-        *(([0, 1, 1], [None] * 4), ([8, 1, 0], [None] * 4)),
-        # exact beyond what a float64 tells
-        ([(1 << 31) - 1, 65_535, 32_767], [(1 << 31) - 1, 65_535, 32_767, ((1 << 31) - 1) * 65_535 * 32_767]),
-    ],
-)
-def test_blocks_of_a_grid(read, write, event, grid, told):
-    (row,) = read(write([event("kernel", "k", grid=grid)])).rows
-    assert [row[c] for c in ("grid_x", "grid_y", "grid_z", "blocks")] == told
-
-
-@pytest.mark.parametrize(
     ("percent", "warps", "share"),
     [
         (50, 32.0, 0.5),
@@ -319,14 +280,6 @@ def test_an_occupancy_that_the_profiler_could_not_estimate_is_none(read, write, 
     beside = {"est. achieved occupancy %": 3, "warps per SM": 2.0}
     rows = read(write([event("kernel", "k", **args), event("kernel", "k", **beside)])).rows
     assert [row["occupancy"] for row in rows] == [share, 0.03]
-
-
-def test_bare_array_of_2021(read, tmp_path, event):
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps([event("Kernel", "k", 5), event("Operator", "aten::add", 4)]))
-    found = read(path)
-    assert [(r["kind"], r["start_ns"]) for r in found.rows] == [("kernel", 5_000), ("op", 4_000)]
-    assert found.trace.facts.rank is None
 
 
 def test_operations_and_launched_kernels_as_stated(read, write, event):
@@ -363,15 +316,6 @@ class TestTime:
         (row,) = read(write([text])).rows
         assert (row["start_ns"], row["dur_ns"]) == (start_ns, 13)
 
-    @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-    @pytest.mark.parametrize("place", ["before", "after"])
-    def test_base_before_and_behind_the_events(self, read, write, event, name, place):
-        base = {"baseTimeNanoseconds": 1_719_794_880_000_000_000}
-        kernel = event("kernel", "k", 4376279982142.242, 1)
-        before, after = (base, {}) if place == "before" else ({}, base)
-        path = write([kernel], name=name, after={"traceName": "x", **after}, schemaVersion=1, **before)
-        assert read(path).rows[0]["start_ns"] == 1_719_794_880_000_000_000 + 4_376_279_982_142_242
-
     @pytest.mark.parametrize("sign", ["", "-"])
     def test_every_nanosecond_on_both_sides_of_the_exact_bound(self, read, write, sign):
         """2⁴³ µs, from where on a float64 does not tell one nanosecond from the next."""
@@ -395,6 +339,10 @@ class TestTime:
             assert refused(read, path) == (
                 f"{path}: within 1 MiB after byte 17: impossible time: {said} µs; is the file damaged?"
             )
+
+        for ts, dur in (("1", "1e300"), ("9" * 40, "1"), ("1", "9" * 30)):
+            row = f'{{"ph":"X","cat":"kernel","name":"k","tid":1,"ts":{ts},"dur":{dur}}}'
+            refused(read, write([row]), "impossible time")
 
     @pytest.mark.parametrize(("sign", "ts"), [(1, 1), (-1, -1)])
     def test_the_latest_time_since_a_base(self, read, write, event, sign, ts):

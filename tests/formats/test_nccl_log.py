@@ -166,8 +166,7 @@ def a_call(function: str, count: int, datatype: int, *, ranks: int = 4, root: in
 
 
 def rows(found: Evidence) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = found.timings.to_pylist()
-    return listed
+    return found.timings.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -187,9 +186,7 @@ def rows(found: Evidence) -> list[dict[str, Any]]:
         *(("PutSignal", 10, 7, None, "float32", None), ("AllReduce", 0, 3, "all_reduce", "uint32", 0)),
     ],
 )
-def test_functions_and_datatypes(
-    read_text: Read, function: str, count: int, datatype: int, kind: str, dtype: str, size: int | None
-) -> None:
+def test_functions_and_datatypes(read_text, function, count, datatype, kind, dtype, size):
     found = read_text(a_call(function, count, datatype))
     (row,) = rows(found)
     assert (row["kind"], row["dtype"], row["bytes"], row["group_size"]) == (kind, dtype, size, 4)

@@ -58,7 +58,6 @@ def read(path: Path) -> Evidence:
 
 
 def rows(found: Evidence) -> list[tuple[Any, ...]]:
-    assert found.timings is not None
     columns = ("kind", "library", "group_size", "seq", "dtype", "bytes", "dur_ns")
     return [tuple(row.values()) for row in found.timings.select(columns).to_pylist()]
 
@@ -157,7 +156,6 @@ def test_the_example_of_nccl_by_hand(tmp_path: Path) -> None:
         ("all_gather", "nccl", None, 0, "ncclBfloat16", None, None),
         ("send", "nccl", None, None, "ncclInt8", 16, 512),
     ]
-    assert found.timings is not None
     assert found.timings["dst_rank"].to_pylist() == [None, None, 5]
     assert found.facts == {"algorithms": ["ring simple", "ring ll"]}
     assert found.left_out == {"event of the host or its proxy": 1 + 3 + 4}

@@ -106,9 +106,7 @@ def test_times_are_exact_and_tables_several(read: Read) -> None:
         (tuple((f"Rank  {n} Group  0", f"Rank  {n} Group  1") for n in (2, 3)), (2, 1)),
     ],
 )
-def test_group_size_is_what_the_devices_say(
-    read: Read, change: tuple[tuple[str, str], ...], expected: tuple[int | None, int | None]
-) -> None:
+def test_group_size_is_what_the_devices_say(read, change, expected):
     text = TABLE.replace("322.12", "214.75").replace("402.65", "268.44")
     for old, new in change:
         text = text.replace(old, new)
@@ -165,24 +163,6 @@ def test_labels_that_change_from_line_to_line_are_not_passed_over_in_silence(rea
     assert NO_RESULTS in found.notes
 
 
-def test_as_srun_labels_a_job_with_binding_reports_before_it(read: Read) -> None:
-    """The collective is named by the command alone; every task reports how it is bound, rank 0 prints."""
-    bindings = "".join(
-        f"cpu-bind=MASK - nid001, task {i:2} {i % 8} [4242]: mask 0xff set\n" for i in range(2000)
-    )
-    devices = "".join(f"{task:4}: # a task's own comment\n" for task in range(1, 1024))
-    table = (HEADER + DEVICES).replace("# Collective test starting: all_reduce_perf\n", "")
-    table = table.replace("# nccl-tests version 2.18.3 nccl-headers=22809 nccl-library=22907\n", "")
-    command = "+ srun -l --cpu-bind=verbose ./build/alltoall_perf -b 1G -e 1G\n"
-    text = table + COLUMNS + ROW.replace("322.12", "161.06").replace("402.65", "201.33") + FOOTER
-    labelled = "".join(f"   0: {line}\n" for line in text.splitlines())
-    found = read(command + bindings + devices + labelled)
-    assert rows(found, "kind", "group_size", "nodes", "busbw") == [
-        ("all_to_all", 4, 2, busbw) for busbw in (161.06e9, 201.33e9)
-    ]
-    assert (found.notes, found.left_out) == ([], {})
-
-
 class TestProcesses:
     """Several processes of the benchmark in one log."""
 
@@ -196,8 +176,7 @@ class TestProcesses:
         """Neither is the same log with labels and without; a sweep that is run again is a measurement."""
         found = read(self.labelled(TABLE, TABLE, TABLE))
         assert rows(found, "dur_ns") == [(5_000_000,), (4_000_000,)]
-        assert found.left_out == {"printed by another process as well": 2}
-        assert found.notes == []
+        assert (found.left_out, found.notes) == ({"printed by another process as well": 2}, [])
         assert rows(read(TABLE + self.labelled(TABLE)), "dur_ns") == [(5_000_000,), (4_000_000,)]
         assert len(rows(read(TABLE + TABLE), "bytes")) == 4
 
@@ -221,15 +200,6 @@ class TestTornRows:
     NAME = "  1073741824  268435456  float  sum  -1"
     OUT, IN = "  5000.0  214.75  322.12  0", "  4000.0  268.44  402.65  N/A"
     WHOLE = ((5_000_000, 0), (4_000_000, None))
-
-    def test_pieces_that_are_exactly_a_row(self, read: Read) -> None:
-        torn = self.NAME + self.INFO * 3 + self.OUT + self.INFO + self.IN + "\n"
-        found = read(HEAD + torn + ROW + FOOTER)
-        assert rows(found, "dur_ns", "errors") == [*self.WHOLE, *self.WHOLE]
-        assert (found.left_out, found.notes) == (
-            {},
-            ["rows interrupted by library output that were reassembled: 1"],
-        )
 
     @pytest.mark.parametrize(
         ("host", "line"),

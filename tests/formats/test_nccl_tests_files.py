@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from helpers.refused import refused
 
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.nccl_tests import NcclTests
+from cclbench.formats.nccl_tests.stated import read_csv, read_json, read_rocm_json
 
 HEADER = "# nThread 1 nGpus 1 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 1 iters: 20\n"
 CSV_HEAD = (
@@ -25,11 +27,11 @@ PLACES = ",".join(
 CSV_COLUMNS = f"size_bytes,count,dtype,redop,{PLACES}\n"
 CSV_ROW = "1048576,262144,float,,19.69,53.25,46.60,,,\n"
 
-Read = Callable[..., Evidence]
+Read, Written = Callable[..., Evidence], Callable[..., Path]
 
 
 @pytest.fixture
-def read(written: Callable[..., Path]) -> Read:
+def read(written: Written) -> Read:
     """Reads a sweep of that text."""
     return lambda text, name="sweep.txt": NcclTests().read(written(text, name))
 
@@ -127,17 +129,10 @@ def test_all_published_sweeps_are_recognised(test_data: Path) -> None:
         assert recognise_format(path, path.read_bytes()).name == "nccl_tests"
 
 
-@pytest.mark.parametrize(
-    ("head", "confident"),
-    [
-        *((HEADER.encode(), True), (b"[1,0]<stdout>:" + HEADER.encode(), True), (as_json().encode(), True)),
-        *((b'[\n{"numCycle":0, "name":"AllReduce"', True), ((CSV_HEAD + CSV_COLUMNS).encode(), True)),
-        *((CSV_COLUMNS.encode(), True), (b"", False), (b"size,count,type\n", False)),
-        *((b'{"version": 2, "traceEvents": []}', False), (b"# a readme about all_reduce_perf\n", False)),
-    ],
-)
-def test_sniff(head: bytes, confident: bool) -> None:
-    assert (NcclTests().sniff(head) > 0) is confident
+def test_sniff() -> None:
+    heads = HEADER, f"[1,0]<stdout>:{HEADER}", as_json(), '[\n{"numCycle":0, "name":"AllReduce"', CSV_COLUMNS
+    for head in (*heads, CSV_HEAD + CSV_COLUMNS):
+        assert NcclTests().sniff(head.encode()) > 0
 
 
 BAD = {
@@ -146,12 +141,8 @@ BAD = {
     "huge size": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("1048576", "9" * 40),
     "huge time": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("19.69", "1e40"),
     "huge rate": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("53.25", "1e40"),
-    "columns": CSV_HEAD + CSV_COLUMNS.replace("oop_time_us", "oop_time_ms") + CSV_ROW,
-    "ranks": CSV_HEAD.replace("ranks: 8", "ranks: many") + CSV_COLUMNS + CSV_ROW,
-    "no ranks": CSV_HEAD.replace("ranks: 8", "ranks: 0") + CSV_COLUMNS + CSV_ROW,
     "cut json": as_json()[:-30],
     "json text": as_json(results=[result(8, {"time": "fast"}, None)]),
-    "json size": as_json(results=[result(-8, None, None)]),
     "json time": as_json(results=[result(8, {"time": 7}, None)]).replace('"time":7', '"time":1e400'),
     "json tiny": as_json(results=[result(8, {"time": 7}, None)]).replace('"time":7', '"time":1e-400'),
     "json rate": as_json(results=[result(8, {"time": 7, "alg_bw": 8}, None)]).replace(":8}", ":1e999999}"),
@@ -161,5 +152,110 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_damage_is_one_line_that_names_the_file(written: Callable[..., Path], text: str) -> None:
+def test_damage_is_one_line_that_names_the_file(written: Written, text: str) -> None:
     assert len(refused(NcclTests().read, written(text))) < 600
+
+
+def device(host: str, group: int = 0, model: str = "NVIDIA H100") -> dict[str, Any]:
+    return {"hostname": host, "group": group, "device_info": model}
+
+
+def sized(**changes: Any) -> list[dict[str, Any]]:
+    placement = {"time": 10**14, "alg_bw": 0, "bus_bw": 0}
+    return [{"size": 8, "type": "float", "in_place": placement} | changes]
+
+
+ONE_EACH: dict[str, Any] = {"nthreads": 1, "ngpus": 1}
+
+
+class TestStated:
+    """Files made for programs."""
+
+    @pytest.mark.parametrize(
+        ("config", "ranks", "nodes"),
+        [
+            *((None, None, None), (ONE_EACH, None, None)),
+            (ONE_EACH | {"devices": [device("a"), device("b", 1)]}, 1, 1),
+            (ONE_EACH | {"devices": [device("a"), device("a"), device("b", 1)]}, None, None),
+        ],
+    )
+    def test_groups_of_devices(self, written, config, ranks, nodes):
+        table = read_json(written(as_json(config=config))).evidence().timings
+        assert (table["group_size"].to_pylist(), table["nodes"].to_pylist()) == ([ranks], [nodes])
+
+    @pytest.mark.parametrize("args", [[], ["broadcast"], ["./other"]])
+    def test_a_program_of_another_name_is_of_no_collective(self, written: Written, args: list[str]) -> None:
+        assert read_json(written(as_json(args=args))).evidence().timings["kind"].to_pylist() == [None]
+
+    @pytest.mark.parametrize(
+        ("believed", "beyond"),
+        [
+            ({"results": sized(size=(1 << 60) - 1)}, {"results": sized(size=1 << 60)}),
+            ({"results": sized(size=0)}, {"results": sized(size=-1)}),
+            ({"nccl_version": (1 << 60) - 1}, {"nccl_version": 1 << 60}),
+            ({"nccl_version": 0}, {"nccl_version": -1}),
+            ({"config": ONE_EACH | {"ngpus": 1 << 20}}, {"config": ONE_EACH | {"ngpus": (1 << 20) + 1}}),
+            ({"config": ONE_EACH | {"nthreads": 1 << 20}}, {"config": ONE_EACH | {"nthreads": 0}}),
+        ],
+    )
+    def test_believed(self, written: Written, believed: dict[str, Any], beyond: dict[str, Any]) -> None:
+        read_json(written(as_json(**believed)))
+        path = written(as_json(**beyond))
+        assert re.search(r"Expected .int. .*; write it again, or remove it", refused(read_json, path))
+
+    def test_wrong_results_versions_and_models_are_told(self, written: Written) -> None:
+        config = ONE_EACH | {"devices": [device("a", 0, "m" * 90), device("b")]}
+        text = as_json(config=config, out_of_bounds={"count": 1234}, nccl_version=22907)
+        found = read_json(written(text)).evidence()
+        assert found.notes[0] == "the benchmark found 1,234 wrong results"
+        assert found.facts == {"library_version": "2.29.7", "device_name": ["m" * 80, "NVIDIA H100"]}
+        assert read_json(written(as_json(out_of_bounds={"count": 0}))).notes == []
+
+    def test_records_of_rccl_tests(self, written: Written) -> None:
+        record = {"numCycle": 0, "name": "Broadcast", "size": 1000, "type": "float", "inPlace": 2}
+        record |= {"time": 1.0, "algBw": 1.0, "busBw": 9.0, "wrong": 3}
+        text = json.dumps([record | {"inPlace": 0, "busBw": 1.0}, record])
+        found = read_rocm_json(written(text)).evidence()
+        assert found.timings["in_place"].to_pylist() == [False, True]
+        assert found.timings["errors"].to_pylist() == [3, 3]
+        assert found.notes[-1] == "wrong results in 2 of 2 rows: lines 1, 2"
+
+    GOOD = "16,2,float,,1,,,,,\n"
+
+    @pytest.mark.parametrize("ranks", ["1", "0000008", "1048576", "1048577", "00000008", "0", "many"])
+    def test_ranks_of_a_published_sweep(self, written: Written, ranks: str) -> None:
+        path = written(f"# ranks: {ranks}\n# ranks: 7\n{CSV_COLUMNS}8,2,float,,1.0,,,,,\n")
+        if ranks in ("1", "0000008", "1048576"):
+            assert read_csv(path).evidence().timings["group_size"].to_pylist() == [int(ranks)]
+        else:
+            refused(read_csv, path, "the header's ranks is not a number of ranks, nodes")
+
+    def test_both_placements_of_a_published_row_and_the_half_of_one(self, written: Written) -> None:
+        told = "8,2,float,,1.5,,,2.5,,\n16,4,odd,,,,,3.5,,\n32,8,float,,,,,,,\n"
+        rows = read_csv(written(f"# rccl: 2.22\n# derived: yes\n{CSV_COLUMNS}{told}"))
+        table = rows.evidence().timings
+        names = ("bytes", "in_place", "dur_ns", "dtype")
+        assert [tuple(row[name] for name in names) for row in table.to_pylist()] == [
+            *((8, False, 1500, "float"), (8, True, 2500, "float"), (16, True, 3500, None))
+        ]
+        assert table["library"].to_pylist() == ["rccl"] * 3
+        assert rows.notes == ["its header states that bandwidths are recomputed from size and time"]
+        assert rows.facts == {"library_version": "2.22"}
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            (CSV_COLUMNS + GOOD + "8,2,float\n", "line 3: has 3 cells instead of 10; write it again"),
+            (
+                CSV_COLUMNS + GOOD + "8,2,float,,fast,,,,,\n",
+                "line 3: has text in place of a number; write it again",
+            ),
+            (CSV_COLUMNS + GOOD + "x,2,float,,1,,,,,\n", "line 3: has text in place of a number"),
+            (
+                f"# coll: broadcast\ncount,{CSV_COLUMNS}",
+                "line 2: its columns are not size_bytes,count,dtype,redop,",
+            ),
+        ],
+    )
+    def test_rows_that_are_damaged(self, written: Written, text: str, says: str) -> None:
+        refused(read_csv, written(text), says)

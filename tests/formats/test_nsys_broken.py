@@ -185,18 +185,6 @@ def test_strange_values_never_end_in_a_traceback(path, column, strange):
         read(path)
 
 
-@pytest.mark.parametrize(
-    ("head", "sure"),
-    [
-        *((b"SQLite format 3\0" + bytes(100) + b"CREATE TABLE StringIds", 0.9), (b"", 0.0)),
-        *((b"SQLite format 3\0" + bytes(100), 0.2), (b"SQLite format 2\0", 0.0)),
-        (b'{"traceEvents": []}', 0.0),
-    ],
-)
-def test_recognised_by_its_beginning(head, sure):
-    assert trace_reader("nsys").sniff(head) == sure
-
-
 def header(page: int, pages: int, *, changes: int = 1, valid: int = 1) -> bytes:
     """The first hundred bytes of a database of so many pages."""
     told = bytearray(b"SQLite format 3\0".ljust(100, b"\0"))

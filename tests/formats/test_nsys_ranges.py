@@ -178,40 +178,33 @@ REDUCED = nccl(12, 13, REDUCE, 64)
 GROUP = BEGIN, SENT, RECEIVED, DONE
 
 
-@pytest.mark.parametrize(
-    ("rows", "told"),
-    [
-        pytest.param([BEGIN, REDUCED, DONE], [(sized("all_reduce", 64, 64), 3, 20, 30)], id="one call"),
-        pytest.param(
-            [BEGIN, SENT, RECEIVED, nccl(16, 17, SEND, 8), nccl(18, 19, RECV, 4), DONE],
-            [(sized("send_recv", 72, 36), 3, 20, 30)],
-            id="sends and receives are one transfer of all their bytes",
-        ),
-        pytest.param([BEGIN, SENT, nccl(14, 15, SEND), DONE], [], id="one size is unknown"),
-        pytest.param(
-            [BEGIN, REDUCED, nccl(14, 15, REDUCE, 32), DONE],
-            [(sized("all_reduce", 96, 96), 3, 20, 30)],
-            id="calls of one kind are one of all their bytes",
-        ),
-        pytest.param([BEGIN, REDUCED, nccl(14, 15, GATHER, 64), DONE], [], id="different calls"),
-        pytest.param([BEGIN, REDUCED, nccl(14, 15, REDUCE, 64, comm=7), DONE], [], id="communicators"),
-        pytest.param(
-            [OUTER, BEGIN, REDUCED, nccl(14, 15, END), DONE],
-            [(sized("all_reduce", 64, 64), 3, 20, 30)],
-            id="groups within groups are launched by the outermost",
-        ),
-        pytest.param(
-            [BEGIN, nccl(12, 26, REDUCE, 64, tid=4), DONE],
-            [(sized("all_reduce", 64, 64), 4, 12, 26)],
-            id="threads have their own groups",
-        ),
-        pytest.param(
-            [nccl(1, 2, END), nccl(3, 4, END), nccl(12, 26, REDUCE, 64), DONE],
-            [(sized("all_reduce", 64, 64), 3, 12, 26)],
-            id="ends of groups that were never begun are passed over",
-        ),
-    ],
-)
+ALONE = [(sized("all_reduce", 64, 64), 3, 20, 30)]
+GROUPED = {
+    "one call": ([BEGIN, REDUCED, DONE], ALONE),
+    "sends and receives are one transfer of all their bytes": (
+        [BEGIN, SENT, RECEIVED, nccl(16, 17, SEND, 8), nccl(18, 19, RECV, 4), DONE],
+        [(sized("send_recv", 72, 36), 3, 20, 30)],
+    ),
+    "one size is unknown": ([BEGIN, SENT, nccl(14, 15, SEND), DONE], []),
+    "calls of one kind are one of all their bytes": (
+        [BEGIN, REDUCED, nccl(14, 15, REDUCE, 32), DONE],
+        [(sized("all_reduce", 96, 96), 3, 20, 30)],
+    ),
+    "different calls": ([BEGIN, REDUCED, nccl(14, 15, GATHER, 64), DONE], []),
+    "communicators": ([BEGIN, REDUCED, nccl(14, 15, REDUCE, 64, comm=7), DONE], []),
+    "the outermost group launches": ([OUTER, BEGIN, REDUCED, nccl(14, 15, END), DONE], ALONE),
+    "threads have their own groups": (
+        [BEGIN, nccl(12, 26, REDUCE, 64, tid=4), DONE],
+        [(sized("all_reduce", 64, 64), 4, 12, 26)],
+    ),
+    "ends of groups that were never begun are passed over": (
+        [nccl(1, 2, END), nccl(3, 4, END), nccl(12, 26, REDUCE, 64), DONE],
+        [(sized("all_reduce", 64, 64), 3, 12, 26)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("rows", "told"), GROUPED.values(), ids=GROUPED)
 def test_what_a_group_of_calls_launches(ranges, rows, told):
     tid = told[0][1] if told else 3
     assert ranges(*rows, calls=[call(22, 25, 5, tid=tid)]).told == told
@@ -410,10 +403,3 @@ def test_ranges_of_no_domain_are_of_the_default_one(ranges):
     found = ranges(*(nvtx(n, n + 1, text, domainId=domain) for n, (text, domain) in enumerate(rows, 1)))
     assert [row["name"] for row in found.of("op")] == ["aten::add", "MPI_Recv"]
     assert [row["name"] for row in found.of("annotation")] == ["MPI_Send", "aten::mm"]
-
-
-def test_a_transfer_of_unknown_size_is_one_all_the_same(ranges):
-    found = ranges(nccl(10, 40, SEND), nccl(50, 60, RECV), calls=[call(20, 30, 5), call(52, 53, 6)])
-    assert [(told.collective, told.in_bytes, told.out_bytes) for told, *_ in found.told] == [
-        *(("send", None, None), ("recv", None, None))
-    ]

@@ -118,16 +118,6 @@ def test_profiler_overhead_is_a_host_row(path):
     assert [(r["name"], r["track"]) for r in read(path).of("other")] == [("CUPTI Buffer flush", 4)]
 
 
-def test_a_minimal_schema(path):
-    row = {"start": 0, "end": 10, "deviceId": 0, "streamId": 7, "correlationId": 1, "shortName": 1}
-    calls = [{"start": -30, "end": -5, "correlationId": 1, "globalTid": 1, "nameId": 2}]
-    found = read(write(path, StringIds=NAMES, **{KERNEL: [row], CALL: calls}), "")
-    assert [(r["kind"], r["name"], r["start_ns"]) for r in found.rows] == [
-        *(("kernel", "void gemm<float>(float*)", 0), ("launch", "cudaLaunchKernel_v7000", -30)),
-    ]
-    assert found.of("kernel")[0]["blocks"] is None
-
-
 def test_more_rows_than_a_batch_keep_their_names(path, monkeypatch):
     monkeypatch.setattr("cclbench.formats.sqlite_file.BATCH_ROWS", 2)
     rows = [kernel(i, i + 1, name=1 + i % 3) for i in range(7)]

@@ -33,11 +33,8 @@ REDUCE, LAUNCH, INIT, CALLED, GEMM, GRAPH_LAUNCH = range(1, 7)
 SCHEMAS = [
     {"domainId": 1, "schemaId": schema, "idx": 0, "type": kind, "name": name, "offset": offset}
     for schema, kind, name, offset in (
-        (50, 18, "NCCL communicator ID", None),
-        (50, 22, "Message size [bytes]", 8),
-        (51, 18, "NCCL communicator ID", None),
-        (51, 5, "No. of ranks", 8),
-        (51, 5, "Rank", 12),
+        *((50, 18, "NCCL communicator ID", None), (50, 22, "Message size [bytes]", 8)),
+        *((51, 18, "NCCL communicator ID", None), (51, 5, "No. of ranks", 8), (51, 5, "Rank", 12)),
     )
 ]
 KNOWN = {"StringIds": NAMES, "TARGET_INFO_SESSION_START_TIME": SESSION}
@@ -240,9 +237,7 @@ def database(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow"])
 @pytest.mark.parametrize("name", ["synthetic", "real"])
-def test_equal_to_the_database(
-    name: str, ending: str, tmp_path: Path, database: Path, request: pytest.FixtureRequest
-) -> None:
+def test_equal_to_the_database(name, ending, tmp_path, database, request):
     if name == "real":
         database = request.getfixturevalue("test_data") / REAL
     expected = read_parts("nsys", database)
@@ -265,9 +260,10 @@ def test_reports_in_several_folders(tmp_path: Path, database: Path) -> None:
     assert find_source(tmp_path).fingerprint() != before
 
 
-def replace_column(path: Path, name: str, values: pa.Array) -> None:
+def texts_for_starts(path: Path) -> None:
     table = pq.read_table(path)
-    pq.write_table(table.set_column(table.column_names.index(name), name, values), path)
+    texts = pa.array(["x"] * len(table))
+    pq.write_table(table.set_column(table.column_names.index("start"), "start", texts), path)
 
 
 @pytest.mark.parametrize(
@@ -275,10 +271,7 @@ def replace_column(path: Path, name: str, values: pa.Array) -> None:
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-9]), r"KERNEL.parquet: is damaged"),
         (lambda path: path.write_bytes(b"PAR1" + bytes(99)), r"KERNEL.parquet: is damaged"),
-        (
-            lambda path: replace_column(path, "start", pa.array(["x"] * len(pq.read_table(path)))),
-            "holds string values",
-        ),
+        (texts_for_starts, "holds string values"),
         (lambda path: path.with_name("StringIds.parquet").unlink(), "has no table StringIds"),
     ],
 )

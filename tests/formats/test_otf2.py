@@ -38,14 +38,6 @@ def rows_of(run: Run) -> list[dict[str, Any]]:
     return run.sql(f"SELECT {COLUMNS}, {first} FROM collectives ORDER BY start, rank").to_pylist()  # noqa: S608
 
 
-def mean_of(run: Run, metric: str) -> float:
-    """A metric's mean on rank 0, in seconds."""
-    table = run.results
-    chosen = (table.metric == metric) & (table["rank"] == 0) & table.step.isna() & table.stat.isna()
-    (value,) = table[chosen].value
-    return float(value)
-
-
 def read_rows(anchor: Path, member: int = 0) -> tuple[list[Rows | Any], Any]:
     """All batches of a process, and its trace."""
     reader = trace_reader("otf2")
@@ -104,50 +96,22 @@ def reduced(job: Job) -> None:
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        # (kind, rank): wait, transfer
         (
             synchronising,
-            [
-                ("all_reduce", 0, 300, 100),
-                ("all_reduce", 1, 200, 100),
-                ("all_reduce", 2, 100, 100),
-                ("all_reduce", 3, 0, 100),
-            ],
+            "all_reduce 0 300 100, all_reduce 1 200 100, all_reduce 2 100 100, all_reduce 3 0 100",
         ),
-        (
-            buffered,
-            [
-                ("send", 0, 0, 10),
-                ("recv", 1, 0, 20),
-                ("recv", 1, 100, 50),
-                ("send", 0, 0, 40),
-                ("send", 0, 60, 40),
-                ("recv", 1, 0, 50),
-            ],
-        ),
-        (
-            broadcast,
-            [
-                ("broadcast", 1, 50, 30),
-                ("broadcast", 3, 10, 40),
-                ("broadcast", 0, 0, 10),
-                ("broadcast", 2, 0, 20),
-            ],
-        ),
-        (
-            reduced,
-            [("reduce", 0, 5, 5), ("reduce", 3, 85, 10), ("reduce", 2, 0, 10), ("reduce", 1, 0, 5)],
-        ),
+        (buffered, "send 0 0 10, recv 1 0 20, recv 1 100 50, send 0 0 40, send 0 60 40, recv 1 0 50"),
+        (broadcast, "broadcast 1 50 30, broadcast 3 10 40, broadcast 0 0 10, broadcast 2 0 20"),
+        (reduced, "reduce 0 5 5, reduce 3 85 10, reduce 2 0 10, reduce 1 0 5"),
     ],
     ids=["all-reduce", "messages", "broadcast", "reduce"],
 )
-def test_waits_are_those_known_by_hand(
-    tmp_path: Path, events: Callable[[Job], None], expected: list[tuple[Any, ...]]
-) -> None:
+def test_waits_are_those_known_by_hand(tmp_path: Path, events: Callable[[Job], None], expected: str) -> None:
+    """Kind, rank, wait and transfer."""
     write_job(tmp_path / "job", events, ranks=4)
     run = cclbench.run(tmp_path / "job", store=tmp_path / "store")
-    rows = rows_of(run)
-    assert [(row["kind"], row["rank"], row["wait_ns"], row["transfer_ns"]) for row in rows] == expected
+    told = ("kind", "rank", "wait_ns", "transfer_ns")
+    assert ", ".join(" ".join(str(row[name]) for name in told) for row in rows_of(run)) == expected
     assert run.record.matching.contradicted_instances == 0
 
 
@@ -238,27 +202,18 @@ def test_a_collective_that_is_started_lasts_until_it_is_complete(tmp_path: Path)
     write_job(tmp_path / "job", started, ranks=3)
     run = cclbench.run(tmp_path / "job", store=tmp_path / "store")
     whole = [row for row in rows_of(run) if row["kind"] == "all_reduce"]
-    assert [(row["rank"], row["length"], row["wait_ns"]) for row in whole] == [
-        (0, 600, 100),
-        (1, 550, 50),
-        (2, 500, 0),
-    ]
+    told = [(row["rank"], row["length"], row["wait_ns"]) for row in whole]
+    assert told == [(0, 600, 100), (1, 550, 50), (2, 500, 0)]
     # 3 · 64 B of three ranks: 64 B, or 96 B in place.
     assert {row["in_bytes"] for row in whole} == {None}
-    assert mean_of(run, "time.overlapped") == pytest.approx(300e-9)
+    assert run.figures.ranks("time.overlapped")[0] == pytest.approx(300e-9)
 
 
 @pytest.mark.parametrize(
     ("operation", "sent", "received", "is_root", "expected"),
     [
         (11, 4 * 1024, 4 * 1024, False, (1024, 1024)),  # all-reduce of 1 KiB; 4,096 is no multiple of 3
-        (
-            11,
-            3 * 1000,
-            3 * 1000,
-            False,
-            (1000, 1000),
-        ),  # in place; 3,000 is a multiple of 4 as well: see below
+        (11, 3000, 3000, False, (1000, 1000)),  # in place; a multiple of 4 as well: see below
         (6, 4 * 100, 4 * 100, False, (100, 400)),  # all-gather
         (8, 4 * 100, 4 * 100, False, (400, 400)),  # all-to-all
         (1, 0, 256, False, (256, 256)),  # broadcast
@@ -280,12 +235,8 @@ def test_bytes_of_a_call_are_those_of_one_rank_where_only_one_reading_fits(
 
 
 def test_a_share_of_two_ranks_or_of_one_is_never_known() -> None:
-    assert [one_share(total, ranks) for total, ranks in ((128, 2), (64, 1), (0, 4), (7, 4))] == [
-        None,
-        64,
-        None,
-        None,
-    ]
+    shares = [one_share(total, ranks) for total, ranks in ((128, 2), (64, 1), (0, 4), (7, 4))]
+    assert shares == [None, 64, None, None]
 
 
 @pytest.mark.parametrize("resolution", [GHZ, 2_095_197_216, 3, 10**12, 10**12 + 7, (1 << 62) + 1])
@@ -332,8 +283,8 @@ def test_regions_nest_and_a_user_s_regions_are_steps(tmp_path: Path) -> None:
     run = cclbench.run(tmp_path / "job", store=tmp_path / "store")
     assert run.sql("SELECT count(step) AS steps FROM steps GROUP BY rank").to_pylist() == [{"steps": 4}] * 2
     # A step of 1,000 ns, all of it the program's but the 200 ns in the call.
-    assert mean_of(run, "time.compute_only") == pytest.approx(800e-9)
-    assert mean_of(run, "time.exposed_comm") == pytest.approx(200e-9)
+    assert run.figures.ranks("time.compute_only")[0] == pytest.approx(800e-9)
+    assert run.figures.ranks("time.exposed_comm")[0] == pytest.approx(200e-9)
     parents = run.sql(
         "SELECT DISTINCT o.name, p.name AS parent FROM operators o JOIN operators p"
         " ON o.parent = p.operator AND o.rank = p.rank"
@@ -344,14 +295,9 @@ def test_regions_nest_and_a_user_s_regions_are_steps(tmp_path: Path) -> None:
 def test_metrics_are_counters_of_the_time_that_their_mode_says(tmp_path: Path) -> None:
     def events(job: Job) -> None:
         enums, defs = job.otf2.enums, job.trace.definitions
+        told = {"value_type": enums.Type.UINT64, "exponent": 1}
         metrics = [
-            defs.metric(
-                name,
-                metric_mode=getattr(enums.MetricMode, mode),
-                unit=unit,
-                value_type=enums.Type.UINT64,
-                exponent=1,
-            )
+            defs.metric(name, metric_mode=getattr(enums.MetricMode, mode), unit=unit, **told)
             for name, mode, unit in (("total", "ACCUMULATED_START", "#"), ("level", "ABSOLUTE_POINT", "W"))
         ]
         for at, value in ((100, 7), (200, 10), (350, 15)):
@@ -445,9 +391,7 @@ def empty(job: Job) -> None:
     ],
     ids=["no definitions", "cut anchor", "cut definitions", "no events", "cut events", "nesting", "empty"],
 )
-def test_a_damaged_archive_is_refused_with_its_reason(
-    tmp_path: Path, events: Callable[[Job], None], change: Callable[[Path], None] | None, says: str
-) -> None:
+def test_a_damaged_archive_is_refused_with_its_reason(tmp_path, events, change, says):
     anchor = write_job(tmp_path / "job", events)
     if change is not None:
         change(anchor.parent)
@@ -477,9 +421,7 @@ def test_archives_with_changed_bytes_are_read_or_refused(test_data: Path, tmp_pa
     ("signal", "says"),
     [("SIGABRT", "library fails on it"), ("SIGXCPU", "library was ended, it takes too long")],
 )
-def test_a_library_that_crashes_or_never_ends_is_its_own_process_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: str, says: str
-) -> None:
+def test_a_library_that_crashes_or_never_ends_is_its_own_process_alone(tmp_path, monkeypatch, signal, says):
     anchor = write_job(tmp_path / "job", buffered)
     program = tmp_path / "crash.py"
     program.write_text(f"import os, signal; os.kill(os.getpid(), signal.{signal})")
@@ -488,9 +430,7 @@ def test_a_library_that_crashes_or_never_ends_is_its_own_process_alone(
         read_rows(anchor)
 
 
-def test_without_the_package_the_archive_is_named_and_the_extra_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_the_archive_is_named_and_the_extra_too(tmp_path, monkeypatch):
     anchor = write_job(tmp_path / "job", buffered)
     monkeypatch.setattr(process, "find_spec", lambda _: None)
     with pytest.raises(InputError, match="the package otf2 is not installed") as refused:

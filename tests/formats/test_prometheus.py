@@ -35,7 +35,6 @@ def read(tmp_path: Path, text: str) -> Evidence:
 
 
 def rows(evidence: Evidence, *names: str) -> list[tuple[Any, ...]]:
-    assert evidence.server_metrics is not None
     assert evidence.server_metrics.schema == SERVER_METRICS
     return [tuple(row[name] for name in names) for row in evidence.server_metrics.to_pylist()]
 

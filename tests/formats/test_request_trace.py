@@ -25,7 +25,6 @@ def read(tmp_path: Path, *lines: str) -> Evidence:
 def test_each_line_is_a_request(tmp_path: Path) -> None:
     later = LINE.replace("27.5", "3000").replace(', "hash_ids": [0, 1]', "")
     found = read(tmp_path, LINE, "", later)
-    assert found.request_trace is not None
     assert found.request_trace.schema == REQUEST_TRACE
     columns = ("request", "arrival_ns", "input_tokens", "output_tokens", "blocks")
     assert [tuple(row[name] for name in columns) for row in found.request_trace.to_pylist()] == [

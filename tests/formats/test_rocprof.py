@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from helpers.changed_bytes import read_or_refused
+from helpers.plain_rows import plain_rows
 
 import cclbench
 from cclbench.formats import Rows, Trace, recognise_format, trace_reader
@@ -253,17 +254,13 @@ def read(path: Path, name: str) -> tuple[Trace, list[Rows]]:
 
 def plain(batches: list[Rows]) -> list[tuple[Any, ...]]:
     """All rows in order of kind and time; of the job's only copy CSV states no bytes."""
-    found = []
-    for rows in batches:
-        names = np.array(list(rows.names))[rows.codes].tolist()
-        columns = [rows.start_ns.tolist(), rows.dur_ns.tolist(), rows.track.tolist()]
-        moved = [4096] if rows.kind == "copy" and rows.bytes is None else rows.bytes
-        more = (rows.correlation, rows.device, moved, rows.copy_direction, rows.grid_x, rows.blocks)
-        for column in more:
-            values = column if column is None or isinstance(column, list) else column.to_pylist()
-            columns.append([None] * len(rows) if values is None else values)
-        found += [(rows.kind, rows.side, *row) for row in zip(names, *columns, strict=True)]
-    return sorted(found, key=str)
+    columns = ("kind", "side", "name", "start_ns", "dur_ns", "track", "correlation", "device", "bytes")
+    columns += ("copy_direction", "grid_x", "blocks")
+    found = [row for rows in batches for row in plain_rows(rows)]
+    for row in found:
+        if row["kind"] == "copy" and row["bytes"] is None:
+            row["bytes"] = 4096
+    return sorted((tuple(row[name] for name in columns) for row in found), key=str)
 
 
 @pytest.mark.parametrize("name", WRITERS)

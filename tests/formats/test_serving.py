@@ -238,12 +238,6 @@ def test_recognised_by_what_either_client_writes_first() -> None:
         b'{"mean_ttft_ms": 226.4, "p99_ttft_ms": 472.5}',
     ):
         assert READER.sniff(head) > 0.5
-    for other in (
-        *(b"[]", b"{}", b'{"traceEvents": []}', b'[{"tokenizer_id": 1, "num_prompts": 1}]', b"", b"x"),
-        b'{"runs": [{"mean_ttft_ms": 3, "p99_ttft_ms": 4}]}',
-        b'{"model": {"mean_ttft_ms": 3, "p99_ttft_ms": 4}}',
-    ):
-        assert READER.sniff(other) == 0
 
 
 @pytest.mark.parametrize(

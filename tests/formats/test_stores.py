@@ -23,45 +23,15 @@ BINS = """34048:1 34560:10 35072:39 35584:56 36096:64 36608:47 37120:40 37632:40
 98816:1 317440:1 684032:1 937984:1 987136:1 1138688:1 3522560:1"""
 PERCENTILES = {"50.000000": 37120, "90.000000": 48896, "99.000000": 684032, "99.900000": 3522560}
 CLAT = {"min": 34151, "max": 3525445, "mean": 54697.248971, "N": 486, "percentile": PERCENTILES}
-READ: dict[str, Any] = {
-    "io_bytes": 1990656,
-    "bw_bytes": 60322909,
-    "bw": 58909,
-    "iops": 14727.272727,
-    "runtime": 33,
-    "clat_ns": CLAT,
-    "lat_ns": {"min": 34171, "max": 3525495, "mean": 54715.0, "N": 486},
-}
-FIO_3: dict[str, Any] = {
-    "fio version": "fio-3.33",
-    "global options": {"directory": f"/mnt/{PLANTED}"},
-    "jobs": [
-        {
-            "jobname": "load",
-            "error": 0,
-            "job options": {"filename": PLANTED},
-            "read": READ,
-            "write": {"io_bytes": 0},
-        }
-    ],
-    "disk_util": [{"name": "vda", "util": 12.5}],
-}
+READ: dict[str, Any] = {"io_bytes": 1990656, "bw_bytes": 60322909, "bw": 58909, "iops": 14727.272727}
+READ |= {"runtime": 33, "clat_ns": CLAT, "lat_ns": {"min": 34171, "max": 3525495, "mean": 54715.0, "N": 486}}
+LOAD = {"jobname": "load", "error": 0, "job options": {"filename": PLANTED}, "read": READ}
+FIO_3: dict[str, Any] = {"fio version": "fio-3.33", "global options": {"directory": f"/mnt/{PLANTED}"}}
+FIO_3 |= {"jobs": [LOAD | {"write": {"io_bytes": 0}}], "disk_util": [{"name": "vda", "util": 12.5}]}
 # FIO 2: sizes in KiB, rates in KiB/s, latencies in µs, and places of percentiles that nobody asked for.
-FIO_2: dict[str, Any] = {
-    "fio version": "fio-2.2.10",
-    "jobs": [
-        {
-            "jobname": "test",
-            "write": {
-                "io_bytes": 37500000,
-                "bw": 62500,
-                "iops": 15625.0,
-                "runtime": 600000,
-                "clat": {"min": 964, "max": 261110, "mean": 8151.5, "percentile": {"99.00": 8640, "0.00": 0}},
-            },
-        }
-    ],
-}
+WRITE = {"io_bytes": 37500000, "bw": 62500, "iops": 15625.0, "runtime": 600000}
+WRITE |= {"clat": {"min": 964, "max": 261110, "mean": 8151.5, "percentile": {"99.00": 8640, "0.00": 0}}}
+FIO_2: dict[str, Any] = {"fio version": "fio-2.2.10", "jobs": [{"jobname": "test", "write": WRITE}]}
 IOSTAT = f"""Linux 6.18.44 ({PLANTED}) \t11/27/26 \t_x86_64_\t(2 CPU)
 
 11/27/26 18:31:38
@@ -80,28 +50,10 @@ Device            r/s     rkB/s   rrqm/s  %rrqm r_await rareq-sz     f/s f_await
 vda             65.00    328.00     0.00   0.00    0.09     5.05    0.00    0.00    0.03   1.60
 {PLANTED}-lv0     2.00      8.00     0.00   0.00    0.50     4.00    0.00    0.00    0.03   0.10
 """
-SYSSTAT: dict[str, Any] = {
-    "sysstat": {
-        "hosts": [
-            {
-                "nodename": PLANTED,
-                "statistics": [
-                    {"disk": [{"disk_device": "vda", "r/s": 1.0, "rMB/s": 1.0, "util": 1.0}]},
-                    {
-                        "disk": [
-                            {
-                                "disk_device": f"{PLANTED}-lv0",
-                                "r/s": 9015.0,
-                                "rMB/s": 1047.44,
-                                "r_await": 0.44,
-                            }
-                        ]
-                    },
-                ],
-            }
-        ]
-    }
-}
+DISKS: list[dict[str, Any]] = [{"disk_device": "vda", "r/s": 1.0, "rMB/s": 1.0, "util": 1.0}]
+DISKS.append({"disk_device": f"{PLANTED}-lv0", "r/s": 9015.0, "rMB/s": 1047.44, "r_await": 0.44})
+HOST = {"nodename": PLANTED, "statistics": [{"disk": [disk]} for disk in DISKS]}
+SYSSTAT = {"sysstat": {"hosts": [HOST]}}
 ELBENCHO_CSV = f"""ISO date,label,operation,time ms [first],time ms [last],entries/s [last],IOPS [last],\
 MiB/s [last],IO lat us [min],IO lat us [avg],IO lat us [max],\
 rwmix read IOPS [last],rwmix read MiB/s [last],command
@@ -109,23 +61,12 @@ rwmix read IOPS [last],rwmix read MiB/s [last],command
 2026-05-22T16:09:38,{PLANTED},RWMIX25,2134,2784,11,2941,2941,1661,9383,120903,980,979,"elb" "/{PLANTED}"
 2026-05-22T16:09:41,{PLANTED},READ,846,905,35,9048,9048,553,3223,6922,,,"elb" "/{PLANTED}"
 """
+LAST: dict[str, Any] = {"iops": "250", "rwmix_read": {"iops": "7"}}
+LAST |= {"latency": {"IO": {"min_us": "3", "avg_us": "40", "max_us": "90"}}}
+PHASE = {"phase_type": "WRITE", "label": PLANTED, "config": {"command": f'"elb" "/{PLANTED}"'}}
+PHASE |= {"first_done": {"elapsed_time_ms": "10"}}
 ELBENCHO_JSON = "".join(
-    json.dumps(
-        {
-            "phase_type": operation,
-            "label": PLANTED,
-            "config": {"command": f'"elb" "/{PLANTED}"'},
-            "first_done": {"elapsed_time_ms": "10"},
-            "last_done": {
-                "iops": "250",
-                "bytes/s": rate,
-                "latency": {"IO": {"min_us": "3", "avg_us": "40", "max_us": "90"}},
-                "rwmix_read": {"iops": "7"},
-            },
-        }
-    )
-    + "\n"
-    for operation, rate in (("WRITE", "1000000001"), ("WRITE", "999999999"))
+    json.dumps(PHASE | {"last_done": LAST | {"bytes/s": rate}}) + "\n" for rate in ("1000000001", "999999999")
 )
 FILES: dict[str, tuple[str, str, str]] = {
     "FIO 3": ("fio", "fio.json", json.dumps(FIO_3, indent=2)),
@@ -152,15 +93,11 @@ Written = Callable[[str, str], Path]
 
 
 def read(path: Path) -> Evidence:
-    reader = recognise_format(path, path.read_bytes())
-    assert reader is not None
-    assert reader.reads == "evidence"
-    return reader.read(path)
+    return recognise_format(path, path.read_bytes()).read(path)
 
 
 def figures(found: Evidence) -> Figures:
     """Values by job, operation, figure and stat, in the order of samples."""
-    assert found.storage is not None
     values: Figures = {}
     for row in found.storage.to_pylist():
         values.setdefault((row["job"], row["phase"], row["figure"], row["stat"]), []).append(row["value"])
@@ -222,10 +159,8 @@ def test_jobs_of_one_name_are_numbered_and_failed_and_short_ones_left_out(writte
     found = read(written("fio.json", json.dumps(document)))
     rates = {key[0]: values for key, values in figures(found).items() if key[2] == "operations_per_s"}
     assert rates == {"load #1": [14_727.272727], "load #2": [5.0]}
-    assert found.left_out == {
-        "directions of jobs that took less than a millisecond": 1,
-        "jobs that failed": 1,
-    }
+    short = "directions of jobs that took less than a millisecond"
+    assert found.left_out == {short: 1, "jobs that failed": 1}
 
 
 def test_of_reports_of_a_running_job_the_last_counts(written: Written) -> None:
@@ -251,11 +186,8 @@ def test_iostat_counts_in_1024s_and_milliseconds(written: Written) -> None:
         (f"{PLANTED}-lv0", "flush", "operations_per_s", None): [0.0],
         (f"{PLANTED}-lv0", "all", "utilization", None): [0.001],
     }
-    (left_out,) = found.left_out.items()
-    assert left_out == (
-        "rows of the first report, which is of the time since the boot unless iostat was given -y",
-        1,
-    )
+    boot = "rows of the first report, which is of the time since the boot unless iostat was given -y"
+    assert found.left_out == {boot: 1}
 
 
 def test_each_start_of_iostat_begins_with_a_report_since_the_boot(written: Written) -> None:
@@ -271,48 +203,36 @@ def test_operations_that_elbencho_does_not_have_are_left_out(written: Written) -
     assert found.left_out == {"phases of operations that are not known": 200}
 
 
-HEADINGS: dict[str, tuple[str, str, dict[tuple[str, str], float]]] = {
-    "sysstat 10: one wait for reads and writes": (
-        "Device:         rrqm/s   wrqm/s     r/s     w/s    rMB/s    wMB/s avgqu-sz   await  svctm  %util",
-        "sda               0.00     1.00    2.00    6.00     0.50     0.25     0.10    4.00   1.00   0.80",
-        {
-            ("read", "operations_per_s"): 2,
-            ("write", "operations_per_s"): 6,
-            ("read", "bytes_per_s"): 524288,
-            ("write", "bytes_per_s"): 262144,
-            ("all", "latency"): 0.004,
-            ("all", "operations_per_s"): 8,
-            ("all", "utilization"): 0.008,
-        },
-    ),
-    "sectors": (
-        "Device:  r/s  rsec/s  %util",
-        "sda     1.00    8.00   0.80",
-        {("read", "operations_per_s"): 1, ("read", "bytes_per_s"): 4096, ("all", "utilization"): 0.008},
-    ),
-    "without -x": (
-        "Device             tps    kB_read/s    kB_wrtn/s    kB_read    kB_wrtn",
-        "sda             190.00         2.00         0.50   69497321  212547500",
-        {("all", "operations_per_s"): 190, ("read", "bytes_per_s"): 2048, ("write", "bytes_per_s"): 512},
-    ),
-    "-s": (
-        "Device             tps      kB/s    rqm/s   await  areq-sz  aqu-sz  %util",
-        "sda             112.00   1016.00     0.00    0.07     9.07    0.01   1.20",
-        {
-            ("all", "operations_per_s"): 112,
-            ("all", "bytes_per_s"): 1016 * 1024,
-            ("all", "latency"): pytest.approx(70e-6),
-            ("all", "utilization"): 0.012,
-        },
-    ),
+HEADINGS = {
+    "sysstat 10: one wait for reads and writes": """\
+Device:         rrqm/s   wrqm/s     r/s     w/s    rMB/s    wMB/s avgqu-sz   await  svctm  %util
+sda               0.00     1.00    2.00    6.00     0.50     0.25     0.10    4.00   1.00   0.80
+read operations 2, write operations 6, read bytes 524288, write bytes 262144, all latency 0.004,\
+ all operations 8, all utilization 0.008""",
+    "sectors": """\
+Device:  r/s  rsec/s  %util
+sda     1.00    8.00   0.80
+read operations 1, read bytes 4096, all utilization 0.008""",
+    "without -x": """\
+Device             tps    kB_read/s    kB_wrtn/s    kB_read    kB_wrtn
+sda             190.00         2.00         0.50   69497321  212547500
+all operations 190, read bytes 2048, write bytes 512""",
+    "-s": """\
+Device             tps      kB/s    rqm/s   await  areq-sz  aqu-sz  %util
+sda             112.00   1016.00     0.00    0.07     9.07    0.01   1.20
+all operations 112, all bytes 1040384, all latency 7e-05, all utilization 0.012""",
 }
+"""Heading, row, and what they say."""
 
 
 @pytest.mark.parametrize("case", HEADINGS)
 def test_iostat_of_other_versions_and_options(written: Written, case: str) -> None:
-    heading, row, expected = HEADINGS[case]
+    heading, row, said = HEADINGS[case].splitlines()
     found = figures(read(written("iostat.log", f"{heading}\n{row}\n\n" * 2)))
-    assert {(phase, figure): value for (_, phase, figure, _), (value,) in found.items()} == expected
+    told = {(phase, figure): value for (_, phase, figure, _), (value,) in found.items()}
+    known = {(phase, figure): float(value) for phase, figure, value in map(str.split, said.split(", "))}
+    rates = {"operations": "operations_per_s", "bytes": "bytes_per_s"}
+    assert told == pytest.approx({(of, rates.get(figure, figure)): v for (of, figure), v in known.items()})
 
 
 def test_elbencho_counts_bytes_in_json_and_mebibytes_in_tables(written: Written) -> None:
@@ -343,60 +263,34 @@ def fio_with(**read: object) -> str:
     return json.dumps(fio_of(READ | read), indent=2)
 
 
-BAD: dict[str, tuple[str, str, str]] = {
-    "FIO, cut": ("fio.json", json.dumps(FIO_3, indent=2)[:-20], r"line \d+: is not JSON"),
-    "FIO, no job": ("fio.json", '{"fio version": "fio-3.33", "jobs": []}', "has no job that read or wrote"),
-    "FIO, jobs": (
-        "fio.json",
-        '{"fio version": "fio-3.33", "jobs": [7]}',
-        "jobs has an entry that is not an object",
-    ),
-    "FIO, a text": ("fio.json", fio_with(iops="many"), "iops is not a number from 0"),
-    "FIO, none": ("fio.json", fio_with(iops=None), "iops is not a number from 0"),
-    "FIO, NaN": ("fio.json", fio_with(bw_bytes=float("nan")), "bw_bytes is not a number from 0"),
-    "FIO, negative": ("fio.json", fio_with(bw_bytes=-1), "bw_bytes is not a number from 0"),
-    "FIO, endless": ("fio.json", fio_with(bw_bytes=10**30), "bw_bytes is not a number from 0"),
-    "FIO, percentile": (
-        "fio.json",
-        fio_with(clat_ns=CLAT | {"percentile": {"101": 1}}),
-        "has a percentile that is not one",
-    ),
-    "FIO, bin": ("fio.json", fio_with(clat_ns=CLAT | {"bins": {"soon": 1}}), "has a bin that is not a time"),
-    "iostat, one report": (
-        "iostat.txt",
-        IOSTAT[: IOSTAT.index("11/27/26 18:31:39")],
-        "has one report only, which may be of the time since the boot",
-    ),
-    "iostat, no device": ("iostat.txt", "Device  r/s  rkB/s  %util\n\n" * 2, "has no device"),
-    "iostat, a cell less": (
-        "iostat.txt",
-        IOSTAT.replace("328.00", ""),
-        "line 16: 10 cells under 11 headings",
-    ),
-    "iostat, a comma": (
-        "iostat.txt",
-        IOSTAT.replace("328.00", "328,00"),
-        "line 16: '328,00' where a number belongs",
-    ),
-    "iostat, a text": (
+ONE_REPORT, LESS = IOSTAT[: IOSTAT.index("11/27/26 18:31:39")], IOSTAT.replace("328.00", "")
+NO_JOB = "{'fio version': 'fio-3.33', 'jobs': []}".replace("'", '"')
+BAD = [
+    ("fio.json", json.dumps(FIO_3, indent=2)[:-20], r"line \d+: is not JSON"),
+    ("fio.json", NO_JOB, "has no job that read or wrote"),
+    ("fio.json", NO_JOB.replace("[]", "[7]"), "jobs has an entry that is not an object"),
+    *(("fio.json", fio_with(iops=odd), "iops is not a number from 0") for odd in ("many", None)),
+    *(("fio.json", fio_with(bw_bytes=odd), "bw_bytes is not a") for odd in (float("nan"), -1, 10**30)),
+    ("fio.json", fio_with(clat_ns=CLAT | {"percentile": {"101": 1}}), "has a percentile that is not one"),
+    ("fio.json", fio_with(clat_ns=CLAT | {"bins": {"soon": 1}}), "has a bin that is not a time"),
+    ("iostat.txt", ONE_REPORT, "has one report only, which may be of the time since the boot"),
+    ("iostat.txt", "Device  r/s  rkB/s  %util\n\n" * 2, "has no device"),
+    ("iostat.txt", LESS, "line 16: 10 cells under 11 headings"),
+    ("iostat.txt", IOSTAT.replace("328.00", "328,00"), "line 16: '328,00' where a number belongs"),
+    (
         "iostat.json",
-        json.dumps(SYSSTAT).replace("9015.0", '"many"'),
+        json.dumps(SYSSTAT).replace("9015.0", '"x"'),
         "statistics 2: disk 1: r/s is not a number",
     ),
-    "elbencho, a cell less": ("r.csv", ELBENCHO_CSV.replace("READ,", ""), "line 4: 13 cells, not 14"),
-    "elbencho, a text": (
-        "r.csv",
-        ELBENCHO_CSV.replace("9048", "fast"),
-        "line 4: MiB/s .last. is not a number",
-    ),
-    "elbencho, no phase": ("r.csv", ELBENCHO_CSV.partition("\n")[0] + "\n", "has no phase with figures"),
-    "elbencho, a number": ("r.json", ELBENCHO_JSON.replace('"250"', "250"), "line 1: iops is not a number"),
-}
+    ("r.csv", ELBENCHO_CSV.replace("READ,", ""), "line 4: 13 cells, not 14"),
+    ("r.csv", ELBENCHO_CSV.replace("9048", "fast"), "line 4: MiB/s .last. is not a number"),
+    ("r.csv", ELBENCHO_CSV.partition("\n")[0] + "\n", "has no phase with figures"),
+    ("r.json", ELBENCHO_JSON.replace('"250"', "250"), "line 1: iops is not a number"),
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_damage_is_an_error_that_says_where(written: Written, case: str) -> None:
-    name, text, says = BAD[case]
+@pytest.mark.parametrize(("name", "text", "says"), BAD, ids=range(len(BAD)))
+def test_damage_is_an_error_that_says_where(written: Written, name: str, text: str, says: str) -> None:
     with pytest.raises(InputError, match=says) as error:
         read(written(name, text))
     assert name in str(error.value)
@@ -413,17 +307,13 @@ def test_a_last_line_without_its_end_is_left_out(written: Written, case: str) ->
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_what_is_published_has_the_same_figures_and_no_name(
-    written: Written, tmp_path: Path, case: str
-) -> None:
+def test_what_is_published_has_the_same_figures_and_no_name(written, tmp_path, case):
     _, name, text = FILES[case]
     source, target = written(name, text), tmp_path / "copy" / name
     target.parent.mkdir()
     redact_file(source, target, identities=collect_identities([source]))
     assert PLANTED not in target.read_text()
     own, copied = (found.storage for found in (read(source), read(target)))
-    assert own is not None
-    assert copied is not None
     columns = [column for column in own.column_names if column != "job"]
     assert own.select(columns) == copied.select(columns)
     assert len(own["job"].unique()) == len(copied["job"].unique())
@@ -435,10 +325,8 @@ def test_cut_files_are_read_or_refused(written: Written, case: str) -> None:
     name, file, text = FILES[case]
     whole = figures(read(written(file, text)))
     for length in range(0, len(text), max(len(text) // 60, 1)):
-        reader = READERS.get(name)
-        assert reader.reads == "evidence"
         try:
-            found = reader.read(written(file, text[:length]))
+            found = READERS.get(name).read(written(file, text[:length]))
         except InputError:
             continue
         assert all(whole[key][: len(values)] == values for key, values in figures(found).items())
@@ -449,6 +337,5 @@ def test_published_iostat_of_a_benchmark(test_data: Path) -> None:
     """131 reports of 132; the requests' mean size, in kB, times their rate is the rate in MB, in 1024s."""
     path = test_data / "dlio" / "tests" / "test_data" / "iostat.json"
     values = figures(read(path))["vda", "read", "bytes_per_s", None]
-    assert len(values) == 131
-    assert values[0] == 1365.62 * 1024**2
+    assert (len(values), values[0]) == (131, 1365.62 * 1024**2)
     assert values[0] == pytest.approx(11729 * 119.23 * 1024, rel=1e-4)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.plain_rows import plain_rows
 
 from cclbench.formats import DeviceStep, Part, Payload, Rows, Trace
 from cclbench.formats.timeline import Timeline, reading, tables
@@ -59,9 +60,8 @@ def opened(path: Path, rank: int = 0) -> tuple[Trace, list[Rows]]:
 
 
 def listed(rows: Rows) -> list[tuple[str, int, int, int]]:
-    names = list(rows.names)
-    columns = (rows.codes, rows.start_ns, rows.dur_ns, rows.track)
-    return [(names[c], int(s), int(d), int(t)) for c, s, d, t in zip(*columns, strict=True)]
+    columns = ("name", "start_ns", "dur_ns", "track")
+    return [tuple(row[name] for name in columns) for row in plain_rows(rows)]
 
 
 def mapped(**changes: Any) -> TimelineMapping:
@@ -226,8 +226,7 @@ def test_payloads_are_of_kernels(write: Write, monkeypatch: pytest.MonkeyPatch, 
     assert [row for batch in found for row in listed(batch)][1] == ("sum", 10, 5, 3)
     names, codes = list(found[-1].names), found[-1].name_categories or {}
     categories = {names[code]: category for code, category in codes.items()}
-    assert categories["mm"] == "gemm"
-    assert categories["sum"] == "communication"
+    assert (categories["mm"], categories["sum"]) == ("gemm", "communication")
     common = {"source": "kernel", "library": "custom"}
     one = Payload(**common, collective="all_reduce", in_bytes=64, group_name="dp", group_size=2, ranks=(0, 1))
     given = Payload(**common, collective="send", group_name="give", src_rank=0, dst_rank=1)
@@ -412,9 +411,7 @@ class TestTables:
 
     @pytest.mark.parametrize("rows_a_batch", [100, 2])
     @pytest.mark.parametrize("name", ["r", "op", "t", "d"])
-    def test_a_value_that_is_needed_says_its_row(
-        self, write: Write, monkeypatch: pytest.MonkeyPatch, name: str, rows_a_batch: int
-    ) -> None:
+    def test_a_value_that_is_needed_says_its_row(self, write, monkeypatch, name, rows_a_batch):
         monkeypatch.setattr(tables, "_ROWS_A_BATCH", rows_a_batch)
         rows = {"r": [0] * 5, "op": ["a"] * 5, "t": [1] * 5, "d": [1] * 5}
         rows[name] = [*rows[name][:3], None, None]  # type: ignore[list-item]

@@ -104,17 +104,6 @@ class TestStatedPayloads:
             for row, (kind, number) in enumerate(zip(kinds, numbers, strict=True))
         ]
 
-    def test_another_part_s_kernels_are_counted_on(self) -> None:
-        first, second = StatedPayloads(), StatedPayloads()
-        first.add_payload(ONE, row=1)
-        second.add_payload(OTHER, row=0, seq=3)
-        second.add_payload(ONE, track=7, start_ns=10, end_ns=30)
-        first.extend_with(second, kernels_before=20)
-        assert entries(first) == [
-            *(("all_reduce", 1, -1, 0, 0, -1), ("all_gather", 20, -1, 0, 0, 3)),
-            ("all_reduce", -1, 7, 10, 30, -1),
-        ]
-
 
 def test_what_a_trace_and_its_parts_are_before_anything_is_told(tmp_path: Path) -> None:
     trace = Trace(batches=iter(()))

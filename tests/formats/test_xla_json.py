@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from helpers.refused import refused
 
 import cclbench
-from cclbench.formats import Part, Rows, Trace, recognise_format, trace_reader
+from cclbench.formats import Part, Rows, Trace, trace_reader
 from cclbench.formats.xla_json import XlaJson
 from cclbench.formats.xplane.chrome import chrome
 from cclbench.ground.errors import InputError
@@ -109,38 +108,12 @@ def test_host_rows_lack_only_what_xprof_leaves_out(test_data: Path) -> None:
         assert len(kept) == len(b[kind, "host"]) > 2000
 
 
-def test_it_is_known_from_other_chrome_json(test_data: Path) -> None:
-    with gzip.open(test_data / "xprof" / JSON) as file:
-        head = file.read(1 << 16)
-    assert recognise_format(Path(JSON), head).name == "xla_json"
-    kineto = b'{"traceEvents": [{"ph": "X", "name": "process_name", "args": {"name": "python"}}]}'
-    assert XlaJson().sniff(kineto) == XlaJson().sniff(b'["name": "/device:TPU:0"]') == 0.0
-
-
 def test_times_keep_every_digit(write: Callable[..., Path]) -> None:
     ops = event(3, 3, "add", "TS", 0.000999), event(3, 3, "mul", 1.5)
     path = write(named(3, "/device:TPU:0", t3="XLA Ops"), *ops, name="t.trace.json")
     path.write_text(path.read_text().replace('"TS"', "1700000000.123456789"))
     _, batches = read(path, "/device:TPU:0")
     assert plain(batches["kernel", "device"]) == [("mul", 1500, 0, 3), ("add", 1700000000123, 1, 3)]
-
-
-def test_an_op_is_of_the_program_that_runs(write: Callable[..., Path]) -> None:
-    """Two programs use one name; only the second one's `-done` awaits what it issued."""
-    lines = named(3, "/device:TPU:0", t2="XLA Modules", t3="XLA Ops")
-    issue = "%copy-start.1 = (f32[8]{0}, f32[8]{0:S(5)}, u32[]) copy-start(f32[8]{0:S(5)} %p)"
-    await_ = "%copy-done.1 = f32[8]{0} copy-done((f32[8]{0}, f32[8]{0:S(5)}, u32[]) %copy-start.1)"
-    runs = event(3, 2, "jit_f(11)", 0, 10), event(3, 2, "jit_g(22)", 20, 30)
-    ops = [
-        event(3, 3, "copy-start.1", 1, 1, long_name=issue, hlo_category="async-start"),
-        event(3, 3, "copy-start.1", 21, 1, long_name=issue, hlo_category="async-start"),
-        event(3, 3, "copy-done.1", 40, 2, long_name=await_, hlo_category="async-done"),
-    ]
-    _, batches = read(write(lines, *runs, ops), "/device:TPU:0")
-    copies = batches["copy", "device"]
-    assert [row[:3] for row in plain(copies)] == [("copy-start.1", 21_000, 21_000)]
-    assert copies.bytes is not None
-    assert copies.bytes == pa.array([32], pa.int64())
 
 
 OPS = named(3, "/device:TPU:0", t3="XLA Ops")
@@ -339,19 +312,6 @@ def test_names_of_ops_and_numbers_of_lines(write: Callable[..., Path]) -> None:
     assert lines == [(17, "Stream #17(Kernel)"), (9, "XLA Modules"), ((1 << 63) - 1, "")]
 
 
-def test_flows_link_begin_and_end_without_their_last_two_bits(write: Callable[..., Path]) -> None:
-    host = named(701, "/host:CPU", t5="pool")
-    flows = {"begin": "163", "end: begin": "161", "odd": "x"}
-    events = [event(701, 5, name, i, 1, flow=flow) for i, (name, flow) in enumerate(flows.items())]
-    made = chrome(write(host, events))
-    plane = made.planes["/host:CPU"]
-    names = {entry.key: entry.value.name for entry in plane.stat_metadata}
-    found = [[(names[s.metadata_id], s.int64_value) for s in e.stats] for e in plane.lines[0].events]
-    assert found == [[("_p", 40)], [("_c", 40)], []]
-    assert made.linked
-    assert not chrome(write(host, event(701, 5, "x", 0, 1))).linked
-
-
 def test_devices_and_what_is_left_out(write: Callable[..., Path]) -> None:
     planes = [named(pid, name, t3="XLA Ops") for pid, name in ((9, "/device:TPU:0"), (4, "/device:TPU:1"))]
     idle = named(2, "/device:TPU:2")
@@ -376,16 +336,3 @@ def test_rows_without_a_process_or_thread_are_of_the_first(write: Callable[..., 
     ]
     (line,) = chrome(write(names, {"ph": "X", "name": "k", "ts": 1, "dur": 1})).planes["/device:GPU:0"].lines
     assert (line.id, line.name, len(line.events)) == (1, "Stream #1", 1)
-
-
-@pytest.mark.parametrize(
-    ("head", "sure"),
-    [
-        (b'{"traceEvents": [{"args": {"name": "/device:TPU:0"', 0.95),
-        (b'{"traceEvents": [{"args": {"name" : "/host:CPU"', 0.95),
-        (b'{"traceEvents": [{"args": {"name": "/host:CPU 1"', 0.0),
-        (b'{"args": {"name": "/device:TPU:0"', 0.0),
-    ],
-)
-def test_how_sure_it_is_of_a_beginning(head: bytes, sure: float) -> None:
-    assert XlaJson().sniff(head) == sure

@@ -9,18 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from helpers.refused import refused
 from helpers.xplane_files import BEGIN_NS, Plane, environment, hlo_field, space, varint, write
 
-from cclbench.formats import DeviceStep
 from cclbench.formats.xplane import proto
 from cclbench.formats.xplane.device import remember_last
 from cclbench.formats.xplane.origins import line_of
-from cclbench.formats.xplane.rows import LineEvents, kind_rows, marked_steps
+from cclbench.formats.xplane.rows import LineEvents, kind_rows
 from cclbench.formats.xplane.space import XSpace
-from cclbench.ground.errors import InputError
 
 AGAIN = "copy the file again, or profile again"
 
@@ -44,12 +41,6 @@ def test_integers_of_a_message(value: int) -> None:
     assert proto.integer_fields(data, 1, len(data), "x") == {3: value, 4: 0, 5: value}
 
 
-def test_an_integer_has_at_most_ten_bytes() -> None:
-    assert proto.integer_fields(b"\x08" + b"\x80" * 9 + b"\x01", 0, 11, "x") == {1: 1 << 63}
-    with pytest.raises(InputError, match="byte 1: is not a protobuf field"):
-        proto.integer_fields(b"\x08" + b"\x80" * 10 + b"\x01", 0, 12, "x")
-
-
 CONVERTED = "its bytes went through a text conversion (U+FFFD): copy it again as binary"
 
 
@@ -64,34 +55,6 @@ def test_why_bytes_may_be_damaged(zeros: int, replaced: int, hint: str) -> None:
 
 class TestSpace:
     """Planes are found without being parsed."""
-
-    def test_planes_and_complaints(self, tmp_path: Path) -> None:
-        one, other = (hlo_field(1, hlo_field(2, name)) for name in (b"/host:CPU", b"/device:TPU:0"))
-        said = hlo_field(2, b"an error"), hlo_field(3, b"warning") + hlo_field(4, b"host")
-        data = one + said[0] + other + said[1] + hlo_field(1, hlo_field(9, 1))
-        found = proto.find_planes(write(tmp_path, data))
-        begin = data.index(b"\x12\x0d/device")
-        assert found.planes == (
-            proto.PlaneRange("/host:CPU", 2, 13),
-            proto.PlaneRange("/device:TPU:0", begin, begin + 15),
-            proto.PlaneRange("", len(data) - 2, len(data)),
-        )
-        assert (found.complaints, found.cut) == (2, None)
-
-    def test_a_plane_beyond_the_end_cuts_the_file(self, tmp_path: Path) -> None:
-        one = hlo_field(1, hlo_field(2, b"/host:CPU"))
-        path = write(tmp_path, one + b"\x0a\x05\x12\x02ab")
-        found = proto.find_planes(path)
-        assert [plane.name for plane in found.planes] == ["/host:CPU"]
-        assert (found.cut.byte, found.cut.reason) == (13, "the file ends 1 bytes before its plane does")
-        path.write_bytes(one + b"\x0a\x04\x12\x02ab")
-        assert [plane.name for plane in proto.find_planes(path).planes] == ["/host:CPU", "ab"]
-        path.write_bytes(b"\x0a\x7f")
-        message = refused(proto.find_planes, path)
-        assert message == f"{path}: byte 0: the file ends 127 bytes before its plane does; {AGAIN}"
-        # a name may not reach beyond its plane
-        path.write_bytes(b"\x0a\x04\x12\x03ab" + b"\x0a\x00")
-        refused(proto.find_planes, path, "byte 2: is not a protobuf field")
 
     def test_planes_come_once_and_are_bounded(self, tmp_path: Path) -> None:
         twice = hlo_field(1, hlo_field(2, b"/host:metadata")) * 2
@@ -206,28 +169,6 @@ class TestRows:
         nested = line((0, 0, 10), (1, 9, 3), (2, 12, 1), (3, 13, 0)).holds_others()
         assert nested.tolist() == [True, False, False, False]
         assert line().holds_others().tolist() == []
-
-    def test_steps_by_number_or_by_module(self) -> None:
-        marks, names = line((0, 10, 5), (1, 20, 5), (2, 30, 5)), ["7", "x", "1" * 10]
-        assert marked_steps(marks, names, numbered=True) == [DeviceStep("7", 10, 15, 7)]
-        assert marked_steps(marks, names, numbered=False) == [
-            DeviceStep(name, begin, begin + 5) for name, begin in zip(names, (10, 20, 30), strict=True)
-        ]
-        assert marked_steps(line((0, 1, 2)), ["1" * 9], numbered=True)[0].number == int("1" * 9)
-
-    def test_rows_of_several_lines_with_their_columns(self) -> None:
-        lines = [line((1, 10, 5), (0, 30, 2)), line(), line((2, 20, 6), track=9)]
-        columns = {"bytes": pa.array([4, 5, 6])}
-        made = kind_rows("kernel", "device", lines, ["a", "b", "a"], device=3, columns=columns)
-        assert made is not None
-        found, codes = made
-        assert codes.tolist() == [1, 2, 0]
-        assert [list(found.names)[c] for c in found.codes] == ["b", "a", "a"]
-        assert (found.start_ns.tolist(), found.dur_ns.tolist()) == ([10, 20, 30], [5, 6, 2])
-        assert (found.track.tolist(), found.device.to_pylist()) == ([5, 9, 5], [3, 3, 3])
-        assert (found.bytes.to_pylist(), found.name_categories) == ([5, 6, 4], None)
-        assert kind_rows("kernel", "device", [line()], ["a"]) is None
-        assert kind_rows("other", "host", lines, ["a", "b", "a"])[0].device is None
 
     def test_one_name_of_two_categories_is_two_names(self) -> None:
         events = line((0, 0, 1), (1, 1, 1), (2, 2, 1), (3, 3, 1))

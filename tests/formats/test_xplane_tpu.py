@@ -56,9 +56,10 @@ def test_an_op_of_a_tpu_states_where_it_comes_from_and_its_operands(tmp_path):
 
 
 def test_numbered_steps_and_lines_that_come_twice(tmp_path):
-    plane = tpu(0, [("loop", 0, 9, {})], Steps=[("12", 0, 10, {}), ("13", 10, 10, {}), ("?", 20, 1, {})])
+    names = ("12", "13", "?", "1" * 9, "1" * 10)
+    plane = tpu(0, [("loop", 0, 9, {})], Steps=[(name, 10 * n, 10, {}) for n, name in enumerate(names)])
     trace, _ = on_tpu(tmp_path, plane, begun=False)
-    assert [step.number for step in trace.device_steps] == [12, 13]
+    assert [step.number for step in trace.device_steps] == [12, 13, int("1" * 9)]
     plane = tpu(0, [("loop", 10, 5, {})]).line("XLA Ops", [(OPS["dot"], 20, 5, {})], track=9)
     plane.line("Source code", [("x", 0, 1, {})], track=10).line("news", [("x", 0, 1, {})] * 3, track=11)
     trace, rows = on_tpu(tmp_path, plane)

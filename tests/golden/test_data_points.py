@@ -91,12 +91,9 @@ def files(run: Run, repository: Path) -> dict[int, Path]:
     return found
 
 
-def test_times_are_a_sweeps_over_rows(
-    data_point: tuple[str, Run], repository: Path, complete_rows: Rows
-) -> None:
+def test_times_are_a_sweeps_over_rows(data_point, repository, complete_rows):
     name, run = data_point
     assert run.manifest["card"]["id"] == name
-    assert run.card is not None
     for rank, file in files(run, repository).items():
         by_hand = sweep(complete_rows(file))
         loader = sum(parts.pop("loader") for parts in by_hand.values())
@@ -128,9 +125,7 @@ def test_times_are_a_sweeps_over_rows(
         assert abs(sum(phases) * len(by_hand) * 1e9 - busy) < 1e-3, rank
 
 
-def test_collectives_are_those_annotated_the_same_on_all_ranks(
-    data_point: tuple[str, Run], repository: Path, complete_rows: Rows
-) -> None:
+def test_collectives_are_those_annotated_the_same_on_all_ranks(data_point, repository, complete_rows):
     """And every row of gloo is one."""
     name, run = data_point
     calls = run.collectives().to_pandas()
@@ -214,9 +209,7 @@ def test_ddp_hides_46_percent_of_its_communication(kineto: Path, measure: Measur
     assert set(steps["rank"]) == {3}
 
 
-def test_a_quarter_of_an_h100s_compute_is_in_kernels_without_an_occupancy(
-    kineto: Path, measure: Measure, complete_rows: Rows
-) -> None:
+def test_a_quarter_of_an_h100s_compute_is_in_kernels_without_an_occupancy(kineto, measure, complete_rows):
     run = measure(kineto / "h100_qwen", "trace")
     (file,) = (kineto / "h100_qwen").iterdir()
     kernels = [row for row in complete_rows(file) if row["cat"] == "kernel"]
@@ -251,9 +244,7 @@ CAPTURES = ("h100_qwen", "cpu_only", "gpu_only_mi210", "distributed_info_missing
 
 @pytest.mark.parametrize("window", ["steps", "annotations", "trace"])
 @pytest.mark.parametrize("capture", [*CAPTURES, "cuda_sync_a100", "sglang_decode_mi300x", "dlrm_8xv100"])
-def test_rows_have_a_finite_value_or_reason(
-    kineto: Path, measure: Measure, capture: str, window: str
-) -> None:
+def test_rows_have_a_finite_value_or_reason(kineto, measure, capture, window):
     run = measure(kineto / capture, window)
     assert {row["metric"] for row in run.rows} == set(METRICS)
     for row in run.rows:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pandas as pd
 import pytest
 
 import cclbench
@@ -76,15 +75,15 @@ INSTANCES = (
 
 
 @pytest.fixture(scope="module")
-def dlrm(kineto: Path, measure: Measure) -> pd.DataFrame:
-    """The collectives of all eight ranks."""
-    return measure(kineto / "dlrm_8xv100").collectives().to_pandas()
+def stated(kineto: Path, measure: Measure) -> Run:
+    """All eight ranks as they are, whose execution traces state the process group."""
+    return measure(kineto / "dlrm_8xv100")
 
 
 @pytest.mark.parametrize("instance", INSTANCES, ids=lambda i: f"{i.seq}-{i.kind}")
-def test_the_table(dlrm: pd.DataFrame, instance: Instance) -> None:
+def test_the_table(stated: Run, instance: Instance) -> None:
     """The first exchange takes ten microseconds, not seven thousand."""
-    rows = dlrm[dlrm["seq"] == instance.seq].sort_values("rank")
+    rows = stated.collectives().to_pandas().query("seq == @instance.seq").sort_values("rank")
     assert list(rows["rank"]) == list(range(8))
     stated = ("kind", "dtype", "in_bytes", "group", "group_size", "payload_source")
     wanted = (instance.kind, instance.dtype, instance.in_bytes, "0-7", 8, "execution_trace")
@@ -102,8 +101,8 @@ def test_the_table(dlrm: pd.DataFrame, instance: Instance) -> None:
         assert list(rows["transfer_ns"]) == [11_000, 11_000, *[10_000] * 4, 9_000, 10_000]
 
 
-def test_the_manifest_says_what_was_read_and_what_was_inferred(kineto: Path, measure: Measure) -> None:
-    manifest = measure(kineto / "dlrm_8xv100").manifest
+def test_the_manifest_says_what_was_read_and_what_was_inferred(stated: Run) -> None:
+    manifest = stated.manifest
     schema = json.loads((Path(cclbench.__file__).parent / "schemas" / "manifest.json").read_text())
     assert list(jsonschema.Draft7Validator(schema).iter_errors(manifest)) == []
     (before,) = manifest["notes"]
@@ -130,16 +129,6 @@ def altered(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
 
 
-def test_without_execution_traces_no_group_is_stated(copy: Path, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    before = cclbench.ingest(copy, store=store, inference=False)
-    shutil.rmtree(copy / "pytorch_et")
-    run = cclbench.ingest(copy, store=store, inference=False)
-    assert run.manifest["fingerprint"] != before.manifest["fingerprint"]
-    assert run.manifest["matching"]["unmatched"] == {"its process group is unknown": 64}
-    assert set(run.collectives().to_pandas()["payload_source"]) == {"annotation"}
-
-
 def test_an_execution_trace_of_other_calls_is_not_used(copy: Path, tmp_path: Path) -> None:
     """Rank 2's lacks a call, rank 4's is of another process, rank 5's speaks of another size."""
     folder = copy / "pytorch_et"
@@ -158,8 +147,7 @@ def test_an_execution_trace_of_other_calls_is_not_used(copy: Path, tmp_path: Pat
     run = cclbench.ingest(copy, store=tmp_path / "store")
     notes = {entry["rank"]: entry["notes"] for entry in run.manifest["ranks"]}
     unused = "the execution trace beside it is not used: "
-    assert notes[2] == [unused + "it has 7 calls, the trace 8"]
-    assert notes[4] == []
+    assert (notes[2], notes[4]) == ([unused + "it has 7 calls, the trace 8"], [])
     assert notes[5] == [unused + "call 1 (all_to_all) is of 24580 bytes, the trace's of 24576"]
     note, _ = run.manifest["notes"]
     assert "1 execution traces are of no rank's process" in note
@@ -205,35 +193,23 @@ USABLE_BYTES_PER_S = 6 * 20e9
 BUS_FACTOR = 2 * 7 / 8
 
 
-def test_eight_v100_use_a_fifth_of_their_links_to_reduce(test_data: Path, measure: Measure) -> None:
-    run = measure(test_data / "kineto" / "dlrm_8xv100")
-    calls = run.collectives().to_pandas()
+def test_eight_v100_use_a_fifth_of_their_links_to_reduce(stated: Run) -> None:
+    calls = stated.collectives().to_pandas()
     reduces = calls[(calls["kind"] == "all_reduce") & calls["transfer_ns"].notna()]
     assert len(reduces)
     share = (
         (reduces["in_bytes"].sum() * BUS_FACTOR) / (reduces["transfer_ns"].sum() / 1e9) / USABLE_BYTES_PER_S
     )
-    (row,) = (
-        row
-        for row in run.rows
-        if row["metric"] == "comm.bandwidth_utilization"
-        and (row["collective"], row["group"], row["rank"]) == ("all_reduce", None, None)
-    )
-    assert row["value"] == pytest.approx(share)
-    assert row["value"] == pytest.approx(0.21, abs=0.01)
-    assert "no card names the system" in row["reason"]
+    row = stated.figures.row("comm.bandwidth_utilization", collective="all_reduce")
+    assert row.value == pytest.approx(share)
+    assert row.value == pytest.approx(0.21, abs=0.01)
+    assert "no card names the system" in row.reason
 
 
 SHIFT_US, DRIFT = 250, 20e-6
 SHIFTED, DRIFTING = 3, 5
 MATCHED = ("comm.wait", "comm.transfer", "comm.skew", "time.exposed_wait", "time.exposed_transfer")
 OF_ONE_RANK = ("time.step", "time.compute_only", "time.idle", "comm.time", "comm.volume")
-
-
-@pytest.fixture(scope="module")
-def raw(kineto: Path, measure: Measure) -> cclbench.Run:
-    """The traces as they are."""
-    return measure(kineto / "dlrm_8xv100")
 
 
 @pytest.fixture(scope="module")
@@ -260,21 +236,16 @@ def clocks(run: cclbench.Run) -> dict[int, dict[str, float]]:
 
 def figures(run: cclbench.Run, metric: str) -> dict[int | None, float]:
     """A metric's main values, by rank."""
-    keys = ("step", "group", "collective", "category", "stat")
-    return {
-        row["rank"]: row["value"]
-        for row in run.rows
-        if row["metric"] == metric and all(row[key] is None for key in keys)
-    }
+    return {None: run.figures.value(metric), **run.figures.ranks(metric)}
 
 
-def test_no_correction_of_the_raw_traces(raw: cclbench.Run) -> None:
-    assert [entry["applied"] for entry in clocks(raw).values()] == [False] * 8
-    assert all(entry["offset_ns"] == 0 == entry["drift_ppm"] for entry in clocks(raw).values())
-    assert raw.manifest["matching"]["complete"] == 8
+def test_no_correction_of_the_raw_traces(stated: Run) -> None:
+    assert [entry["applied"] for entry in clocks(stated).values()] == [False] * 8
+    assert all(entry["offset_ns"] == 0 == entry["drift_ppm"] for entry in clocks(stated).values())
+    assert stated.manifest["matching"]["complete"] == 8
 
 
-def test_the_shift_is_recovered_within_the_residual(raw: cclbench.Run, distorted: cclbench.Run) -> None:
+def test_the_shift_is_recovered_within_the_residual(stated: Run, distorted: Run) -> None:
     """And the same collectives are matched."""
     found = clocks(distorted)
     shifted = found[SHIFTED]
@@ -282,31 +253,25 @@ def test_the_shift_is_recovered_within_the_residual(raw: cclbench.Run, distorted
     assert shifted["residual_ns"] < 5_000
     # 20 µs/s over the 14 ms that its collectives span are 0.3 µs: less than the traces' microsecond.
     assert [rank for rank, entry in found.items() if entry["applied"]] == [SHIFTED]
-    one, other = (run.manifest["matching"] | {"wait_beyond_duration_ns": 0} for run in (raw, distorted))
+    one, other = (run.manifest["matching"] | {"wait_beyond_duration_ns": 0} for run in (stated, distorted))
     assert one == other
 
 
 @pytest.mark.parametrize("metric", [*MATCHED, *OF_ONE_RANK])
-def test_metrics_are_equal_within_residuals(raw: cclbench.Run, distorted: cclbench.Run, metric: str) -> None:
+def test_metrics_are_equal_within_residuals(stated: Run, distorted: Run, metric: str) -> None:
     """Each of the eight collectives of a step may be off by its ranks' residuals.
 
     Metrics of a rank alone know no other clock: the drift, rounded to the trace's microseconds, moves a
     boundary here and there.
     """
     bound = 8 * 2 * max(entry["residual_ns"] for entry in clocks(distorted).values()) / 1e9
-    before, after = figures(raw, metric), figures(distorted, metric)
+    before, after = figures(stated, metric), figures(distorted, metric)
     assert {None, *(range(8) if metric != "comm.skew" else ())} == before.keys() == after.keys()
     for rank, value in before.items():
         assert after[rank] == pytest.approx(value, abs=bound if metric in MATCHED else 5e-6), rank
 
 
 CAVEAT = "process groups are inferred (R1): all 8 ranks run one sequence of 8 collectives in step"
-
-
-@pytest.fixture(scope="module")
-def stated(kineto: Path, measure: Measure) -> Run:
-    """DLRM on eight ranks, whose execution traces state the process group."""
-    return measure(kineto / "dlrm_8xv100")
 
 
 @pytest.fixture(scope="module")
@@ -365,13 +330,15 @@ def test_whatif_says_so_too(inferred: Run) -> None:
         assert (row["reason"] or "").endswith(CAVEAT) == modelled, row
 
 
-def test_a_run_without_inference_is_another_one(inferred: Run) -> None:
+def test_a_run_without_inference_is_another_one(stated: Run, inferred: Run) -> None:
     folder, store = Path(inferred.manifest["source"]), inferred.path.parent
     run = cclbench.run(folder, store=store, inference=False, metrics=["comm.wait"])
     assert run.id != inferred.id
     assert run.manifest["inference"] is None
     assert run.manifest["ingest"]["inference"] is False
     assert run.manifest["matching"]["unmatched"] == {"its process group is unknown": 64}
+    assert set(run.collectives().to_pandas()["payload_source"]) == {"annotation"}
+    assert run.manifest["fingerprint"] != stated.manifest["fingerprint"]
     assert run.rows[0]["status"] == "not_applicable"
     with pytest.raises(UsageError, match="has inferred process groups"):
         cclbench.metrics(inferred.id, store=store, inference=False)
@@ -384,8 +351,7 @@ def test_two_processes_of_torchrun_are_a_world_of_two(test_data: Path, measure: 
     assert run.manifest["inference"] == {"rule": "R0", "group": "0-1", "reason": reason}
     matching = run.manifest["matching"]
     assert (matching["matched"], matching["instances"], matching["complete"]) == (66, 33, 33)
-    assert matching["unmatched"] == {}
-    assert matching["wait_beyond_duration_ns"] == 0
+    assert (matching["unmatched"], matching["wait_beyond_duration_ns"]) == ({}, 0)
 
 
 @pytest.mark.parametrize(
@@ -395,5 +361,4 @@ def test_two_processes_of_torchrun_are_a_world_of_two(test_data: Path, measure: 
 def test_refused_with_the_condition(kineto: Path, measure: Measure, capture: str, reason: str) -> None:
     run = measure(kineto / capture)
     assert run.manifest["inference"] == {"rule": None, "group": None, "reason": reason}
-    assert run.groups().num_rows == 0
-    assert run.manifest["matching"]["matched"] == 0
+    assert (run.groups().num_rows, run.manifest["matching"]["matched"]) == (0, 0)

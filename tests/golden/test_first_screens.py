@@ -107,9 +107,7 @@ def test_a_run_without_its_loader_gains_at_least_what_is_stated(test_data: Path,
 
 
 @pytest.mark.parametrize("card", ["ddp4-gloo", "fsdp2-tp2-gloo", "fsdp4-gloo", "operators-ddp2-gloo", None])
-def test_the_first_screen_of_a_data_point_fits_and_blames_nobody(
-    card: str | None, repository: Path, measure: Measure
-) -> None:
+def test_the_first_screen_of_a_data_point_fits_and_blames_nobody(card, repository, measure):
     name = "tiny-jax-dp2-tp4-cpu" if card is None else f"tiny-llama-{card}-cpu"
     lines, found = screen_and_findings(measure(repository / "workload_cards" / f"{name}.yaml"))
     assert len(lines) <= 40

@@ -53,6 +53,6 @@ def test_the_device_stalls_while_the_program_takes_the_next_element(run: cclbenc
     query = f"SELECT sum(dur_ns)::BIGINT AS ns FROM events WHERE name = '{TAKES_NEXT}'"  # noqa: S608
     (taken,) = run.sql(query).table.to_pylist()
     windows = run.sql("SELECT sum(end_ns - start_ns)::BIGINT AS ns FROM step_windows").table.to_pylist()
-    share = next(row["value"] for row in run.rows if row["metric"] == "data.stall" and row["step"] is None)
+    share = run.figures.value("data.stall")
     assert share == pytest.approx(taken["ns"] / windows[0]["ns"], rel=1e-2)
     assert 0.5 < share < 0.9

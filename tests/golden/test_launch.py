@@ -169,9 +169,7 @@ def test_these_loops_give_htas_queue_where_they_count_alike(capture: str, launch
 
 
 @pytest.mark.parametrize("capture", ["ddp_a100"])
-def test_these_loops_give_htas_launches_where_times_are_whole_microseconds(
-    launched: list[Launched],
-) -> None:
+def test_these_loops_give_htas_launches_where_times_are_whole_microseconds(launched):
     assert len(launched) == 9_450
     assert sum(one.end - one.begin < one.call_end - one.call_begin for one in launched) == 3_704
     calls = sum(one.call_end - one.call_begin for one in launched)
@@ -181,9 +179,7 @@ def test_these_loops_give_htas_launches_where_times_are_whole_microseconds(
 
 
 @pytest.mark.parametrize(("length", "most"), [(2, 1_000), (5, 2_000)])
-def test_kernel_sequences(
-    capture: str, launched: list[Launched], kineto: Path, measure: Measure, length: int, most: int
-) -> None:
+def test_kernel_sequences(capture, launched, kineto, measure, length, most):
     """Every sequence of the whole trace, its kernels and gaps in sets, which hold each once."""
     count: dict[tuple[str, ...], int] = defaultdict(int)
     kernels: dict[tuple[str, ...], set[tuple[int, int]]] = defaultdict(set)
@@ -252,9 +248,7 @@ def test_parts_of_traces_sum_to_the_step(test_data: Path, measure: Measure, sour
     check(measure(test_data / source, window))
 
 
-def test_parts_of_a_shipped_run_sum_and_are_the_same_from_several_processes(
-    repository: Path, measure: Measure, tmp_path: Path
-) -> None:
+def test_parts_of_a_shipped_run_sum_and_are_the_same_from_several_processes(repository, measure, tmp_path):
     card = repository / "workload_cards" / "tiny-llama-fsdp2-tp2-gloo-cpu.yaml"
     alone = measure(card)
     check(alone)

@@ -85,9 +85,7 @@ def smallest_around(events: list[dict[str, Any]], kernel: dict[str, Any]) -> str
         ("sampled_2of128/sampled_rank-0.json.gz", 1154),
     ],
 )
-def test_shapes_of_kernels_in_traces_that_repeat_the_correlation(
-    test_data: Path, evidence_store: Path, trace: str, kernels: int
-) -> None:
+def test_shapes_of_kernels_in_traces_that_repeat_the_correlation(test_data, evidence_store, trace, kernels):
     path = test_data / "kineto" / trace
     run = cclbench.ingest(path, store=evidence_store)
     table = run.sql(
@@ -238,9 +236,7 @@ MISSED = {"sglang_decode_mi300x": {("aten::copy_", "[[32],[32],[]]")}}
         ("vllm_decode_mi300x", "graph_replay", 17),
     ],
 )
-def test_kernel_time_under_every_operator(
-    test_data: Path, evidence_store: Path, name: str, folder: str, rows: int
-) -> None:
+def test_kernel_time_under_every_operator(test_data, evidence_store, name, folder, rows):
     run = cclbench.ingest(test_data / folder / name, store=evidence_store)
     # Memsets of workspaces count with some operators there, and with others not.
     every = [inclusive(run, kinds) for kinds in (("kernel", "copy", "memset"), ("kernel", "copy"))]

@@ -42,9 +42,8 @@ def test_a_device_that_keeps_up_has_the_hosts_period_and_one_that_runs_behind_is
     assert abs(periods[0] / periods[1] - 1) <= 0.005
     assert found["closed"] == found["found"] - 1
     assert notes == []
-    of_ranks = (r for r in run.rows if r["metric"] == "time.step" and r["rank"] is not None)
-    first = next(row for row in of_ranks if row["step"] is None)
-    assert first["value"] == pytest.approx(periods[0] / 1e9, rel=1e-12)
+    (first, *_) = run.figures.ranks("time.step").values()
+    assert first == pytest.approx(periods[0] / 1e9, rel=1e-12)
 
 
 def test_prefetched_input_opens_no_window(kineto: Path, measure: Measure) -> None:

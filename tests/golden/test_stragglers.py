@@ -80,14 +80,11 @@ def test_all_rows_are_read_and_steps_are_those_published(job: Job) -> None:
 
 
 def test_the_slowdown_is_the_published_one(job: Job) -> None:
-    rows = {
-        row["stat"]: row for row in job.run.rows
-        if row["metric"] == "balance.straggler_slowdown" and row["rank"] is None and row["category"] is None
-    }  # fmt: skip
-    row = rows[None]
-    assert row["status"] == "ok"
-    assert row["value"] == pytest.approx(job.published["blocking_slowdown"], rel=0.03)
-    assert rows["low"]["value"] <= row["value"] <= rows["high"]["value"]
+    row = job.run.figures.row("balance.straggler_slowdown")
+    low, high = (job.run.figures.value("balance.straggler_slowdown", stat=stat) for stat in ("low", "high"))
+    assert row.status == "ok"
+    assert row.value == pytest.approx(job.published["blocking_slowdown"], rel=0.03)
+    assert low <= row.value <= high
     assert job.published["blocking_slowdown"] == pytest.approx(JOBS[job.name][1], abs=1e-4)
 
 
@@ -149,13 +146,7 @@ POINTS |= {"tiny-llama-fsdp4-gloo-cpu": 12}
 
 def step_times(run: Run) -> Floats:
     """The run's closed steps, in order."""
-    steps = {
-        row["step"]: row["value"]
-        for row in run.rows
-        if row["metric"] == "time.step" and row["rank"] is None and row["step"] is not None
-        if row["stat"] is None
-    }
-    return np.array([steps[step] for step in sorted(steps)])
+    return np.array([*run.figures.steps("time.step").values()])
 
 
 def assert_alike(one: Floats, other: Floats) -> None:

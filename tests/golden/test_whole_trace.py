@@ -76,9 +76,7 @@ def test_each_file_equals_an_independent_calculation(test_data: Path, kineto: Pa
 
 
 @pytest.mark.parametrize(("capture", "ranks"), [("dlrm_8xv100", 8), ("sampled_2of128", 2)])
-def test_a_folder_of_ranks_gives_each_rank_what_its_file_gives(
-    test_data: Path, kineto: Path, measure: Measure, capture: str, ranks: int
-) -> None:
+def test_a_folder_of_ranks_gives_each_rank_what_its_file_gives(test_data, kineto, measure, capture, ranks):
     run = measure(kineto / capture, "trace")
     rows = expected(test_data)
     files = {entry["rank"]: entry["files"][0]["name"] for entry in run.manifest["ranks"]}

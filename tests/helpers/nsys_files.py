@@ -6,14 +6,15 @@ from __future__ import annotations
 import sqlite3
 import struct
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from cclbench.formats import Payload, Rows, Trace, trace_reader
+from cclbench.formats import Payload, Trace, trace_reader
 from cclbench.formats.nsys import reading
+from helpers.plain_rows import plain_rows
 
 Row = dict[str, Any]
 KERNEL, COPY, MEMSET = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET"))
@@ -111,20 +112,5 @@ def read(path: Path, member: str | None = None) -> Read:
         if isinstance(batch, pa.Table):
             found.counters.extend(batch.to_pylist())
         else:
-            found.rows.extend(_plain(batch))
+            found.rows.extend(plain_rows(batch))
     return found
-
-
-def _plain(rows: Rows) -> list[Row]:
-    names = list(rows.names)
-    columns = {}
-    for column in fields(rows):
-        value = getattr(rows, column.name)
-        if column.name in ("kind", "side", "names", "codes", "name_categories"):
-            continue
-        columns[column.name] = [None] * len(rows) if value is None else [*value.tolist()]
-    return [
-        {"kind": rows.kind, "side": rows.side, "name": names[rows.codes[i]]}
-        | {name: values[i] for name, values in columns.items()}
-        for i in range(len(rows))
-    ]

@@ -144,9 +144,9 @@ def hlo_field(number: int, value: int | bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def array(elements: int) -> bytes:
-    """The shape f32[elements]."""
-    return hlo_field(2, 11) + hlo_field(3, varint(elements))
+def array(*dims: int, kind: int = 11) -> bytes:
+    """A ShapeProto, of f32 unless told otherwise."""
+    return hlo_field(2, kind) + hlo_field(3, b"".join(map(varint, dims)))
 
 
 def instruction(name: str, opcode: str, shape: bytes, number: int, *more: bytes) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles of CPU devices written on the spot, byte by byte, and what is read of one device."""
+"""Profiles of CPU devices written on the spot, and what is read of one device."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 from cclbench.formats import Part, Rows, Trace
 from cclbench.formats.xplane import host
 from cclbench.formats.xplane.space import XSpace
+from helpers import xplane_files
+from helpers.xplane_files import BEGIN_NS as EPOCH
+from helpers.xplane_files import array as array
 from helpers.xplane_files import hlo_field, varint
 
-EPOCH = 1_700_000_000_000_000_000
 Stat = int | str | bytes
 Event = tuple[str, int, int, dict[str, Stat]]
 """Name, begin and duration in ns after the line's begin, stats."""
@@ -23,51 +25,18 @@ def message(*fields: tuple[int, int | str | bytes]) -> bytes:
 
 
 class Plane:
-    """An XPlane whose names get their ids as they come."""
+    """An XPlane of threads and of compiled programs."""
 
     def __init__(self, name: str, **told: Stat) -> None:
-        self.name, self.lines = name, list[bytes]()
-        self.events: dict[str, int] = {}
-        self.stats: dict[str, int] = {}
-        self.metadata: list[bytes] = []
-        self.told = self._stats(told)
+        self.plane = xplane_files.Plane(name, **told)
 
-    def _stats(self, told: dict[str, Stat]) -> list[bytes]:
-        field = {int: 4, str: 5, bytes: 6}
-        made = []
-        for name, value in told.items():
-            at = self.stats.setdefault(name, len(self.stats) + 1)
-            if name in ("hlo_op", "hlo_module"):  # as the profiler does, a reference to a stat's name
-                value = self.stats.setdefault(str(value), len(self.stats) + 1)
-                made.append(message((1, at), (7, value)))
-            else:
-                made.append(message((1, at), (field[type(value)], value)))
-        return made
-
-    def line(self, name: str, track: int, *events: Event, begin: int = 0) -> Plane:
-        made = []
-        for called, start, length, told in events:
-            at = self.events.setdefault(called, len(self.events) + 1)
-            fields = [(1, at), (2, start * 1000), (3, length * 1000)]
-            made.append(message(*fields, *((4, stat) for stat in self._stats(told))))
-        self.lines.append(message((1, track), (2, name), (3, begin), *((4, event) for event in made)))
+    def line(self, name: str, track: int, *events: Event) -> Plane:
+        self.plane.line(name, events, track=track)
         return self
 
     def module(self, name: str, program: int, hlo: bytes) -> Plane:
-        stats = self._stats({"program_id": program, "Hlo Proto": hlo})
-        self.metadata.append(message((1, program), (2, name), *((5, stat) for stat in stats)))
+        self.plane.described(name, program_id=program, **{"Hlo Proto": hlo})
         return self
-
-    def made(self) -> bytes:
-        events = [message((1, at), (2, name)) for name, at in self.events.items()] + self.metadata
-        stats = [message((1, at), (2, name)) for name, at in self.stats.items()]
-        return message(
-            (2, self.name),
-            *((3, line) for line in self.lines),
-            *((4, message((1, at), (2, event))) for at, event in enumerate(events, 1)),
-            *((5, message((1, at), (2, stat))) for at, stat in enumerate(stats, 1)),
-            *((6, stat) for stat in self.told),
-        )
 
 
 class Op:
@@ -92,11 +61,6 @@ def meeting(what: str, start: int, length: int, members: list[int]) -> Event:
     return "Rendezvous", start, length, {"name": f"{what} RendezvousKey{{{key}}}", "num_threads": 2}
 
 
-def array(*dims: int, kind: int = 11) -> bytes:
-    """A ShapeProto, of f32 unless told otherwise."""
-    return message((2, kind), (3, b"".join(map(varint, dims))))
-
-
 def hlo(*computations: list[bytes]) -> bytes:
     made = [message((5, at), *((2, i) for i in some)) for at, some in enumerate(computations, 1)]
     return message((1, message(*((3, computation) for computation in made))))
@@ -111,7 +75,7 @@ def write(folder: Path, *planes: Plane, epoch: Stat = EPOCH) -> Path:
     """Planes in a file, after one that tells when the profile began."""
     path = folder / "host.xplane.pb"
     all_planes = (Plane("Task Environment", profile_start_time=epoch), *planes)
-    path.write_bytes(message(*((1, plane.made()) for plane in all_planes)))
+    path.write_bytes(xplane_files.space(*(plane.plane for plane in all_planes)))
     return path
 
 
@@ -125,13 +89,7 @@ class Member:
     def rows(self, kind: str, side: str = "device") -> list[tuple[str, int, int]]:
         """(name, begin in ns after the epoch, duration) in the order given."""
         rows = self.batches.get((kind, side))
-        if rows is None:
-            return []
-        names, starts = list(rows.names), (rows.start_ns - EPOCH).tolist()
-        return [
-            (names[c], s, d)
-            for c, s, d in zip(rows.codes.tolist(), starts, rows.dur_ns.tolist(), strict=True)
-        ]
+        return [] if rows is None else xplane_files.listed(rows)
 
     @property
     def told(self) -> list[tuple[Any, int, int]]:

@@ -30,12 +30,9 @@ def capture(names: list[str], width: int = 4) -> list[Event]:
     shapes = {"Input Dims": [[width, 3], [3, 5]], "Input type": ["float", "float"]}
     for n, name in enumerate(names):
         at = 12 + 10 * n
-        rows += [
-            op(100 + n, "aten::mm", at, 8, 5, **shapes)
-            if name == "gemm"
-            else op(100 + n, f"aten::{name}", at, 8, 5),
-            event("cuda_runtime", "hipLaunchKernel", at + 2, 1, 5, kernel=name),
-        ]
+        called, more = ("mm", shapes) if name == "gemm" else (name, {})
+        rows.append(op(100 + n, f"aten::{called}", at, 8, 5, **more))
+        rows.append(event("cuda_runtime", "hipLaunchKernel", at + 2, 1, 5, kernel=name))
     return [*rows, event("cuda_runtime", "hipStreamEndCapture", 10 * len(names) + 50, 1, 5)]
 
 
@@ -117,16 +114,12 @@ def test_of_captures_with_the_same_kernels_the_batch_decides(tmp_path: Path) -> 
     assert set(column(run, "SELECT shapes FROM operators WHERE name = 'aten::mm'")) == {"[[4,3],[3,5]]"}
 
 
+SAME = "2 captures of different work have the same kernels, and no batch size tells which"
+
+
 @pytest.mark.parametrize(
     ("sizes", "annotation", "why"),
-    [
-        (
-            (2, 4),
-            "ProfilerStep#1",
-            "2 captures of different work have the same kernels, and no batch size tells which",
-        ),
-        ((2,), STEP, "captured for at most 2 requests, and the step has 3"),
-    ],
+    [((2, 4), "ProfilerStep#1", SAME), ((2,), STEP, "captured for at most 2 requests, and the step has 3")],
 )
 def test_no_others_are_taken(tmp_path: Path, sizes: tuple[int, ...], annotation: str, why: str) -> None:
     captures = {f"bs_{n}.json": (n, capture(NAMES, width=n)) for n in sizes}
@@ -195,9 +188,7 @@ def test_captures_alone_are_no_run(tmp_path: Path) -> None:
         ("xdit_flux_sage_mi300x", 4, 6_264, 4),
     ],
 )
-def test_real_replays_are_joined(
-    test_data: Path, evidence_store: Path, name: str, launches: int, rows: int, without_row: int
-) -> None:
+def test_real_replays_are_joined(test_data, evidence_store, name, launches, rows, without_row):
     """All kernels of each graph, and of all kernels' time at least 98 %."""
     run = cclbench.ingest(test_data / "graph_replay" / name, store=evidence_store)
     found = joins(run)

@@ -378,7 +378,6 @@ def test_the_first_screen_says_what_logs_list(ran: Callable[..., Run]) -> None:
     assert len(lines) <= 40
     (found,) = run.findings
     assert (found.name, found.ranks, found.gain_s) == ("missing_calls", [3], None)
-    assert found.query is not None
     assert run.sql(found.query)["calls"].to_pylist() == [2, *[3] * 7]
     page = run_page(run_subject("A", run))
     assert '<p class="verdict">239 calls of collectives and transfers carry' in page

@@ -17,7 +17,6 @@ import cclbench
 from cclbench.formats import Names, Rows
 from cclbench.ingestion import operator_rows, rank_operators
 from cclbench.ingestion.launches import read_launches
-from cclbench.normalize.operators import nearest_flagged
 from cclbench.normalize.rows import Categories, events_table
 from cclbench.record.files import EventFile
 
@@ -111,9 +110,7 @@ def test_each_kernel_has_its_operator_phase_and_module(run: cclbench.Run) -> Non
     ]
 
 
-def test_calls_have_a_line_of_python_outside_the_framework_and_may_be_recomputed(
-    run: cclbench.Run,
-) -> None:
+def test_calls_have_a_line_of_python_outside_the_framework_and_may_be_recomputed(run):
     site = "train.py(7): step"
     told = [None, *[site] * 9, None, None]
     assert column(run, "SELECT call_site FROM operators ORDER BY operator") == told
@@ -156,13 +153,6 @@ def test_a_cpus_ops_have_their_own_time(tmp_path: Path) -> None:
     run = cclbench.ingest(tmp_path / "trace.json", store=tmp_path / "store")
     query = "SELECT device_ns FROM operators WHERE operator IN (2, 3, 7, 8, 9) ORDER BY operator"
     assert column(run, query) == [2_000, 6_000, 0, 0, 6_000]
-
-
-def test_the_nearest_of_a_chain() -> None:
-    """0 holds 1 holds 2 holds 3; 4 stands alone."""
-    parents = np.array([-1, 0, 1, 2, -1])
-    flag = np.array([False, True, False, False, False])
-    assert nearest_flagged(parents, flag).tolist() == [-1, 1, 1, 1, -1]
 
 
 def test_calls_that_a_cost_model_reads_are_kept_without_a_launch(tmp_path: Path) -> None:
@@ -265,12 +255,6 @@ def test_a_fused_kernel_is_work_of_the_device_and_no_collective(tmp_path: Path) 
     assert run.sql(
         "SELECT library::VARCHAR AS library, kind::VARCHAR AS kind FROM collectives"
     ).to_pylist() == [{"library": "deepep", "kind": "all_to_all"}]
-    results = run.results
-    whole = results[results["rank"].isna() & results["step"].isna() & results["stat"].isna()]
-    alone = whole[whole["category"].isna() & whole["collective"].isna() & whole["group"].isna()]
-    seconds = dict(zip(alone["metric"], alone["value"], strict=True))
-    assert seconds["compute.time"] == pytest.approx(70e-6)
-    assert seconds["comm.time"] == pytest.approx(40e-6)
-    assert seconds["time.overlapped"] == pytest.approx(10e-6)
-    shares = whole[whole["metric"] == "compute.category_share"]
-    assert dict(zip(shares["category"], shares["value"], strict=True))["fused"] == pytest.approx(0.3)
+    known = {"compute.time": 70e-6, "comm.time": 40e-6, "time.overlapped": 10e-6}
+    assert {metric: run.figures.value(metric) for metric in known} == pytest.approx(known)
+    assert run.figures.value("compute.category_share", category="fused") == pytest.approx(0.3)

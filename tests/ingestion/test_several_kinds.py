@@ -74,17 +74,14 @@ class Toy(Reader):
 
     def batches(self, kernels: list[Row], counters: list[Row]) -> Iterator[Rows | pa.Table]:
         names = Names()
-        yield Rows(
-            kind="kernel",
-            side="device",
-            names=names,
-            codes=np.array([names[k["name"]] for k in kernels], np.int32),
-            start_ns=np.array([k["at"] for k in kernels], np.int64),
-            dur_ns=np.array([k["for"] for k in kernels], np.int64),
-            track=np.zeros(len(kernels), np.int64),
-            hbm_bytes=pa.array([k.get("hbm") for k in kernels], pa.int64()),
-            name_categories={names[k["name"]]: k["category"] for k in kernels if "category" in k},
-        )
+        codes = np.array([names[k["name"]] for k in kernels], np.int32)
+        times = {
+            f"{key}_ns": np.array([k[of] for k in kernels]) for key, of in (("start", "at"), ("dur", "for"))
+        }
+        track, moved = np.zeros(len(kernels), np.int64), pa.array([k.get("hbm") for k in kernels], pa.int64())
+        categories = {names[k["name"]]: k["category"] for k in kernels if "category" in k}
+        more: Row = {**times, "track": track, "hbm_bytes": moved, "name_categories": categories}
+        yield Rows(kind="kernel", side="device", names=names, codes=codes, **more)
         if counters:
             columns = {f.name: [c.get(f.name) for c in counters] for f in COUNTERS}
             yield pa.Table.from_pydict(columns, schema=COUNTERS)
@@ -202,16 +199,11 @@ def test_steps_by_the_devices_own_rows(tmp_path, run, steps, windows):
 
 
 def test_counters_and_categories_and_peaks_of_a_trace(tmp_path, run):
-    member = {
-        "local": 0,
-        "hbm": 1e9,
-        "kernels": [kernel("x", 0, 60, hbm=40, category="moe"), kernel("y", 60, 40, hbm=10)],
-        "counters": [
-            {"counter": "sm_active", "device": 0, "unit": "1", "start_ns": 0, "end_ns": 5, "value": 0.5},
-            {"counter": "nic_tx_bytes", "unit": "B", "start_ns": 0, "end_ns": 5, "value": 8},
-        ],
-    }
-    write(tmp_path, "one.toy", a=member)
+    times = {"start_ns": 0, "end_ns": 5}
+    counters = [times | {"counter": "sm_active", "device": 0, "unit": "1", "value": 0.5}]
+    counters.append(times | {"counter": "nic_tx_bytes", "unit": "B", "value": 8})
+    kernels = [kernel("x", 0, 60, hbm=40, category="moe"), kernel("y", 60, 40, hbm=10)]
+    write(tmp_path, "one.toy", a={"local": 0, "hbm": 1e9, "kernels": kernels, "counters": counters})
     found = run(metrics=["memory.hbm_utilization", "compute.category_share"])
     # 50 bytes in 100 ns, of a peak of a byte a nanosecond.
     assert value(found, "memory.hbm_utilization") == 0.5

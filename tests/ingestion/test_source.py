@@ -61,16 +61,14 @@ def test_a_folder_holds_the_traces_below_it(folder: Path) -> None:
     (folder / "mlruns.db").write_bytes(b"SQLite format 3\0" + bytes(100))  # another program's
     found = find_source(folder)
     assert [file.name for file in found.files] == ["node1/rank1.json.gz", "rank0.json"]
-    assert found.ignored == ("README.txt", "mlruns.db", "nodes.json")
-    assert found.name == "my-job"
+    assert (found.ignored, found.name) == (("README.txt", "mlruns.db", "nodes.json"), "my-job")
 
 
 def test_a_folder_may_hold_its_card_and_other_yaml(folder: Path) -> None:
     (folder / "job.yaml").write_text(CARD)
     (folder / "trainer.yaml").write_text("optimizer:\n  workload: 3\nlr: 0.1\n")
     found = find_source(folder)
-    assert found.card == folder / "job.yaml"
-    assert found.ignored == ("trainer.yaml",)
+    assert (found.card, found.ignored) == (folder / "job.yaml", ("trainer.yaml",))
 
 
 def test_two_cards_in_a_folder_are_refused_by_name(folder: Path) -> None:
@@ -101,8 +99,7 @@ def test_a_card_leads_to_its_traces(folder: Path) -> None:
     first = f"{{path: rank0.json, format: kineto, ranks: [5], sha256: {digest}}}"
     path.write_text(card_with(first, "{path: node1/rank1.json.gz, format: kineto, ranks: [6]}"))
     found = find_source(path)
-    assert found.card == path
-    assert found.name == "job"
+    assert (found.card, found.name) == (path, "job")
     expected = [("rank0.json", (5,)), ("node1/rank1.json.gz", (6,))]
     assert [(file.name, file.ranks_by_card) for file in found.files] == expected
 
@@ -204,9 +201,7 @@ def test_a_folder_that_cannot_be_listed_is_not_empty(folder: Path, monkeypatch: 
     assert "cannot be read: Permission denied" in str(error)
 
 
-def test_impossible_names_and_pipes_are_refused_and_a_tilde_is_the_home_folder(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_impossible_names_and_pipes_are_refused_and_a_tilde_is_the_home_folder(folder, tmp_path, monkeypatch):
     for name in ("x" * 5000, "a\0b"):
         assert "cannot be read" in str(refused(tmp_path / name))
     os.mkfifo(tmp_path / "pipe")

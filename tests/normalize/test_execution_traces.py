@@ -29,9 +29,7 @@ A, B = Path("run/et_0.json.gz"), Path("run/et_1.json")
         ({}, {0: 10}, {}),
     ],
 )
-def test_owners(
-    processes: dict[Path, int | None], ranks: dict[int, int | None], found: dict[int, Path]
-) -> None:
+def test_owners(processes, ranks, found):
     assert traces_by_process(processes, ranks) == found
 
 

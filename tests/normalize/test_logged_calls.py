@@ -97,8 +97,7 @@ def test_transfers() -> None:
     one: Log = [STEP[0], ("send", "0-3", 16, 0, 1), STEP[1], ("recv", "0-3", 16, 1, 0), STEP[2]]
     kernels = calls(GATHER, TRANSFER, REDUCE, TRANSFER, SCATTER)
     found, _ = placed(kernels, one)
-    assert found[1] == ((0, 1, 2, 3), 16, None, 0, 1)
-    assert found[3] == ((0, 1, 2, 3), None, 16, 1, 0)
+    assert (found[1], found[3]) == (((0, 1, 2, 3), 16, None, 0, 1), ((0, 1, 2, 3), None, 16, 1, 0))
     found, note = placed(kernels, [*one[:2], one[3], *one[2:]])
     assert found[1] is None
     assert found[3] == ((0, 1, 2, 3), None, 16, 1, 0)

@@ -26,27 +26,17 @@ def innermost(calls: list[Call], launches: list[tuple[int, int]]) -> list[int]:
     """Ids for launches (thread, instant) among calls."""
     ranges, number = ordered(calls)
     thread, at = np.array(launches, np.int64).reshape(-1, 2).T
-    found: list[int] = np.append(number, -1)[ranges.innermost_at(thread, at)].tolist()
-    return found
+    return np.append(number, -1)[ranges.innermost_at(thread, at)].tolist()
 
 
 def holding(calls: list[Call], launches: list[tuple[int, int]]) -> list[bool]:
     """Whether any call of its thread holds each launch."""
     thread, at = np.array(launches, np.int64).reshape(-1, 2).T
-    found: list[bool] = ordered(calls)[0].is_inside(thread, at).tolist()
-    return found
+    return ordered(calls)[0].is_inside(thread, at).tolist()
 
 
 # Thread 1: linear [0, 100) holds t [5, 10) and addmm [20, 90), and that holds copy_ [20, 40).
 CALLS = [(4, 1, 20, 40), (1, 1, 0, 100), (3, 1, 20, 90), (2, 1, 5, 10), (9, 2, 30, 31)]
-
-
-@pytest.mark.parametrize(
-    ("at", "expected"),
-    [(-1, -1), (0, 1), (5, 2), (9, 2), (10, 1), (20, 4), (39, 4), (40, 3), (89, 3), (90, 1), (100, -1)],
-)
-def test_the_innermost_call_at_an_instant(at: int, expected: int) -> None:
-    assert innermost(CALLS, [(1, at)]) == [expected]
 
 
 def test_the_innermost_call_is_of_its_thread_and_has_a_duration() -> None:
@@ -165,42 +155,33 @@ def test_rows_around_operators_have_no_namespace_or_autograds() -> None:
     assert not any(map(is_wrapper, ("aten::mm", "c10d::allreduce_")))
 
 
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("jit(f)/jit(main)/add", NameStack("add", None, "other", False)),
-        ("jit(step)/jvp()/shard_map/mul", NameStack("mul", None, "forward", False)),
-        ("jit(step)/transpose(jvp())/transpose", NameStack("transpose", None, "backward", False)),
-        ("jit(step)/transpose", NameStack("transpose", None, "other", False)),
-        (
-            "jit(step)/jit(main)/transpose(jvp(Llama))/layer_0/attention/dot_general",
-            NameStack("dot_general", "Llama/layer_0/attention", "backward", False),
-        ),
-        (
-            "jit(step)/jvp(Llama)/while/body/layers/bhqk,bkhd->bqhd/dot_general",
-            NameStack("dot_general", "Llama/layers", "forward", False),
-        ),
-        (
-            "jit(step)/transpose(jvp(Wan))/while/body/checkpoint/rematted_computation/blocks/jit(silu)/mul",
-            NameStack("mul", "Wan/blocks", "backward", True),
-        ),
-        ("jit(step)/jvp(loss)/reduce_sum", NameStack("reduce_sum", "loss", "loss", False)),
-        ("jit(step)/optimizer/sub", NameStack("sub", "optimizer", "optimizer", False)),
-        (
-            "jit(f)/vmap(vmap(Encoder/block))/dot_general",
-            NameStack("dot_general", "Encoder/block", "other", False),
-        ),
-        ("model/dense/MatMul", NameStack("MatMul", "model/dense", "other", False)),
-        ("all-reduce", NameStack("all-reduce", None, "other", False)),
-        # Of what XLA combined, the first.
-        ("jit(step)/(transpose(jvp(A))/psum:jvp(B)/psum)", NameStack("psum", "A", "backward", False)),
-        ("(A/psum:transpose(jvp(B))/mul)", NameStack("psum", "A", "other", False)),
-        ("scope:0/jit(f)/mul", NameStack("mul", "scope:0", "other", False)),
-        ("A/(B)/mul", NameStack("mul", "A/(B", "other", False)),
-    ],
-)
-def test_what_a_path_says(path: str, said: NameStack) -> None:
-    assert name_stack(path) == said
+PATHS = """\
+jit(f)/jit(main)/add | add | | other
+jit(step)/jvp()/shard_map/mul | mul | | forward
+jit(step)/transpose(jvp())/transpose | transpose | | backward
+jit(step)/transpose | transpose | | other
+jit(step)/jit(main)/transpose(jvp(Llama))/layer_0/mlp/dot_general | dot_general | Llama/layer_0/mlp | backward
+jit(step)/jvp(Llama)/while/body/layers/bhqk,bkhd->bqhd/dot_general | dot_general | Llama/layers | forward
+transpose(jvp(Wan))/while/checkpoint/rematted_computation/blocks/jit(silu)/mul | mul | Wan/blocks | again
+jit(step)/jvp(loss)/reduce_sum | reduce_sum | loss | loss
+jit(step)/optimizer/sub | sub | optimizer | optimizer
+jit(f)/vmap(vmap(Encoder/block))/dot_general | dot_general | Encoder/block | other
+model/dense/MatMul | MatMul | model/dense | other
+all-reduce | all-reduce | | other
+jit(step)/(transpose(jvp(A))/psum:jvp(B)/psum) | psum | A | backward
+(A/psum:transpose(jvp(B))/mul) | psum | A | other
+scope:0/jit(f)/mul | mul | scope:0 | other
+A/(B)/mul | mul | A/(B | other
+"""
+"""A path, its operator, module and phase, of which `again` is a backward one that computes again."""
+
+
+@pytest.mark.parametrize("line", PATHS.splitlines())
+def test_what_a_path_says(line: str) -> None:
+    """Of what XLA combined, the first."""
+    path, operator, module, phase = (part.strip() for part in line.split(" |"))
+    said = "backward" if phase == "again" else phase
+    assert name_stack(path) == NameStack(operator, module or None, said, phase == "again")
 
 
 @pytest.mark.parametrize("part", ["(", "/(", "(:", "/(:", ")", "/(:)", "jit(", "a->", "transpose(jvp("])

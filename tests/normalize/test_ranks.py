@@ -64,6 +64,14 @@ def test_who_says_the_rank(one, rank):
 DEVICES, FILES = "order of devices", "order of files and of their devices"
 
 
+def devices(*places, rank=None):
+    """Members of files: (file, number of the device), or those that state rank 5 less their number."""
+    return [
+        member(file, f"TPU:{n}", alone=False, local_rank=n, **(stated(rank - n, "NCCL") if rank else {}))
+        for file, n in places
+    ]
+
+
 @pytest.mark.parametrize(
     ("members", "ranks"),
     [
@@ -72,25 +80,10 @@ DEVICES, FILES = "order of devices", "order of files and of their devices"
         *(([member()], [(0, "nothing: taken as rank 0")]), ([member(card=5)], [(5, "card")])),
         # Devices of one file are ranks in their order, whatever its name says of a lone process; those of
         # several hosts follow the order of files.
-        (
-            [member("rank7.pb", f"TPU:{n}", alone=False, local_rank=n) for n in (2, 0, 1)],
-            [(2, DEVICES), (0, DEVICES), (1, DEVICES)],
-        ),
-        (
-            [
-                member(f"{file}.pb", f"TPU:{n}", alone=False, local_rank=n)
-                for file, n in (("b", 0), ("a", 1), ("a", 0))
-            ],
-            [(2, FILES), (1, FILES), (0, FILES)],
-        ),
+        (devices(*(("rank7.pb", n) for n in (2, 0, 1))), [(2, DEVICES), (0, DEVICES), (1, DEVICES)]),
+        (devices(("b.pb", 0), ("a.pb", 1), ("a.pb", 0)), [(2, FILES), (1, FILES), (0, FILES)]),
         # A stated rank goes before any order.
-        (
-            [
-                member("t.sqlite", str(11 + n), alone=False, **stated(5 - n, "NCCL", local_rank=n))
-                for n in (0, 1)
-            ],
-            [(5, "NCCL"), (4, "NCCL")],
-        ),
+        (devices(("t.sqlite", 0), ("t.sqlite", 1), rank=5), [(5, "NCCL"), (4, "NCCL")]),
     ],
 )
 def test_ranks_of_a_job(members, ranks):
@@ -106,23 +99,10 @@ LACK = "do not say their rank"
         ([member("rank0.json"), member("b.json")], f"1 of 2 files {LACK}", "b.json"),
         # The first of several without a rank is named.
         ([member(f"{name}.json") for name in ("rank1", "b", "c")], f"2 of 3 files {LACK}", "b.json"),
-        (
-            [member("t.pb", "1", **stated(4)), member("t.pb", "2", rank_source="x")],
-            f"1 of 2 ranks {LACK}",
-            None,
-        ),
-        *(
-            (
-                [member(f"rank{n}.json"), member("b.json", card=n)],
-                f"claims rank {n}, and so does rank{n}.json",
-                None,
-            )
-            for n in (0, 1)
-        ),
-        (
-            [member("t.sqlite", name, alone=False, **stated(5, "NCCL")) for name in ("11", "12")],
-            *("claims rank 5, and so does '11' of the same file", None),
-        ),
+        ([member("t.pb", **stated(4)), member("t.pb", "2", rank_source="x")], f"1 of 2 ranks {LACK}", None),
+        ([member("rank0.json"), member("b.json", card=0)], "claims rank 0, and so does rank0.json", None),
+        ([member("rank1.json"), member("b.json", card=1)], "claims rank 1, and so does rank1.json", None),
+        (devices(("t.db", 0), ("t.db", 0), rank=5), "claims rank 5, and so does 'TPU:0' of the same", None),
     ],
 )
 def test_ranks_that_files_do_not_tell_or_share(members, why, where):

@@ -24,6 +24,14 @@ def found(*annotations, pattern=None):
     return list(listed), dict(left_out)
 
 
+def spans(text):
+    """(name, begin, end) of ranges like `step 1 0..5; step 2 5..9`."""
+    for one in text.split("; "):
+        name, _, times = one.rpartition(" ")
+        begin, end = times.split("..")
+        yield name, int(begin), int(end)
+
+
 def times(*values):
     return np.array(values, np.int64)
 
@@ -53,26 +61,19 @@ BEFORE = {"it began before the capture, as its optimizer's call tells": 1}
 OPTIMIZERS = [(ADAM, 80, 100), (MUON, 105, 110), (ADAM, 180, 200), (MUON, 205, 210), (ADAM, 290, 300)]
 
 
-@pytest.mark.parametrize(
-    "name", ["ProfilerStep#7", "step 7", "Step#7", "iteration=7", "train_step 7", "training step: 7"]
-)
-def test_numbered_steps(name):
-    assert found((name, 0, 10)) == ([(7, 0, 10)], {})
+NUMBERED = "ProfilerStep#7; step 7; Step#7; iteration=7; train_step 7; training step: 7"
+UNNUMBERED = "execute_model; execute_context_1(8)_generation_3(3); run_batch; step[DECODE bs=1]; step"
+OTHERS = f"my step 3 of 4; ProfilerStep#; {ADAM}; stepper 3; "
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["execute_model", "execute_context_1(8)_generation_3(3)", "run_batch", "step[DECODE bs=1]", "step"],
-)
-def test_unnumbered_steps_count_from_0(name):
-    assert found((name, 0, 10), (name, 20, 30)) == ([(0, 0, 10), (1, 20, 30)], {})
-
-
-@pytest.mark.parametrize(
-    "name", ["my step 3 of 4", "ProfilerStep#", "Optimizer.step#Adam.step", "stepper 3", ""]
-)
-def test_other_annotations_are_no_steps(name):
-    assert found((name, 0, 10)) == ([], {})
+def test_names_of_steps():
+    """Without a number they count from 0."""
+    for name in NUMBERED.split("; "):
+        assert found((name, 0, 10)) == ([(7, 0, 10)], {}), name
+    for name in UNNUMBERED.split("; "):
+        assert found((name, 0, 10), (name, 20, 30)) == ([(0, 0, 10), (1, 20, 30)], {}), name
+    for name in OTHERS.split("; "):
+        assert found((name, 0, 10)) == ([], {}), name
 
 
 def test_where_nothing_marks_steps_they_end_with_their_optimizers_call():
@@ -88,50 +89,35 @@ def test_where_nothing_marks_steps_they_end_with_their_optimizers_call():
     ("annotations", "steps", "left_out"),
     [
         # The first family that occurs wins.
-        ([("step 1", 0, 5), ("ProfilerStep#9", 10, 20), ("execute_model", 30, 40)], [(9, 10, 20)], {}),
+        ("step 1 0..5; ProfilerStep#9 10..20; execute_model 30..40", "9 10..20", {}),
         # Order of time, not of the file.
-        ([("ProfilerStep#2", 50, 60), ("ProfilerStep#1", 10, 20)], [(1, 10, 20), (2, 50, 60)], {}),
+        ("ProfilerStep#2 50..60; ProfilerStep#1 10..20", "1 10..20; 2 50..60", {}),
         # A nested step is left out and counted.
-        (
-            [("step 1", 0, 100), ("step 2", 10, 20), ("step 3", 100, 200)],
-            [(1, 0, 100), (3, 100, 200)],
-            NESTED,
-        ),
+        ("step 1 0..100; step 2 10..20; step 3 100..200", "1 0..100; 3 100..200", NESTED),
         # Ranges of one number that overlap are one step.
-        ([("step 1", 0, 100), ("step 1", 50, 120), ("step 2", 130, 150)], [(1, 0, 120), (2, 130, 150)], {}),
+        ("step 1 0..100; step 1 50..120; step 2 130..150", "1 0..120; 2 130..150", {}),
         # Step 2 begins behind the inner range's end and before the outer one's, which ends step 1.
-        (
-            [("step 1", 0, 100), ("step 1", 20, 50), ("step 2", 70, 80), ("step 3", 100, 110)],
-            *([(1, 0, 100), (3, 100, 110)], NESTED),
-        ),
+        ("step 1 0..100; step 1 20..50; step 2 70..80; step 3 100..110", "1 0..100; 3 100..110", NESTED),
         # Repeated numbers are counted from 0, and so are steps of which one has no number.
-        (
-            [("step 5", 0, 10), ("step 5", 20, 30), ("step 6", 40, 50)],
-            *([(0, 0, 10), (1, 20, 30), (2, 40, 50)], {}),
-        ),
-        ([("step 5", 0, 10), ("step", 20, 30)], [(0, 0, 10), (1, 20, 30)], {}),
-        ([("step 1", 5, 5), ("step 2", 6, 9)], [(2, 6, 9)], {"its annotation has no duration": 1}),
+        ("step 5 0..10; step 5 20..30; step 6 40..50", "0 0..10; 1 20..30; 2 40..50", {}),
+        ("step 5 0..10; step 20..30", "0 0..10; 1 20..30", {}),
+        ("step 1 5..5; step 2 6..9", "2 6..9", {"its annotation has no duration": 1}),
         # A number has nine digits at most.
-        ([("ProfilerStep#999999999", 0, 10)], [(999_999_999, 0, 10)], {}),
-        ([("ProfilerStep#1000000000", 0, 10)], [(0, 0, 10)], {}),
+        ("ProfilerStep#999999999 0..10", "999999999 0..10", {}),
+        ("ProfilerStep#1000000000 0..10", "0 0..10", {}),
         # Of ranges that begin at once the outer one is the step.
-        ([("step 2", 5, 10), ("step 1", 5, 90), ("step 3", 90, 95)], [(1, 5, 90), (3, 90, 95)], NESTED),
+        ("step 2 5..10; step 1 5..90; step 3 90..95", "1 5..90; 3 90..95", NESTED),
         # The range of step 1 within step 2 continues neither; step 2's second range continues step 2.
-        (
-            [("step 1", 0, 10), ("step 2", 10, 30), ("step 1", 20, 40), ("step 2", 25, 35)],
-            *([(1, 0, 10), (2, 10, 35)], NESTED),
-        ),
+        ("step 1 0..10; step 2 10..30; step 1 20..40; step 2 25..35", "1 0..10; 2 10..35", NESTED),
         # Unnumbered ranges that overlap are not one step.
-        ([("step", 0, 10), ("step", 5, 20)], [(0, 0, 10)], NESTED),
+        ("step 0..10; step 5..20", "0 0..10", NESTED),
         # A host's clock may begin anywhere.
-        (
-            [("step 1", -30, -20), ("step 2", -20, -10), ("step 3", -15, -12)],
-            *([(1, -30, -20), (2, -20, -10)], NESTED),
-        ),
+        ("step 1 -30..-20; step 2 -20..-10; step 3 -15..-12", "1 -30..-20; 2 -20..-10", NESTED),
     ],
 )
 def test_steps_of_annotations(annotations, steps, left_out):
-    assert found(*annotations) == (steps, left_out)
+    known = [(int(number), begin, end) for number, begin, end in spans(steps)]
+    assert found(*spans(annotations)) == (known, left_out)
 
 
 @pytest.mark.parametrize("names", [("step", "step"), ("ProfilerStep#4", "ProfilerStep#5")])
@@ -142,13 +128,6 @@ def test_steps_that_overlap_by_less_than_a_microsecond_are_neighbours(names):
     for begin, end in ((49_000, 90_000), (49_500, 50_000)):
         (one,), left_out = found((first, 0, 50_000), (second, begin, end))
         assert (one[1:], left_out) == ((0, 50_000), NESTED)
-
-
-def marked(*steps):
-    """(number, begin, end) of each step that a device's rows mark, and whether the last is closed."""
-    made = steps_of_device(*steps)
-    columns = made.numbers.tolist(), made.starts.tolist(), made.ends.tolist()
-    return list(zip(*columns, strict=True)), made.closed
 
 
 def steps_of_device(*told):
@@ -182,7 +161,9 @@ ONE, TWO, THREE = ("1", 10, 20, 7), ("2", 50, 60, 8), ("3", 70, 80, 9)
     ],
 )
 def test_steps_of_the_device(rows, steps, closed):
-    assert marked(*rows) == (steps, closed)
+    made = steps_of_device(*rows)
+    columns = made.numbers.tolist(), made.starts.tolist(), made.ends.tolist()
+    assert (list(zip(*columns, strict=True)), made.closed) == (steps, closed)
     assert steps_of_device(("1", 10, 10, 7)) is steps_of_device() is NO_MARKS
 
 
