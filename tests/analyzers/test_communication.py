@@ -8,24 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from helpers.hand_made import (
-    Evidence,
-    a_rank,
-    collective,
-    comm,
-    compute,
-    event,
-    in_ns,
-    main,
-    of_run,
-    parts,
-    reason,
-    rows_of,
-    run_parts,
-    told,
-    values,
-    window,
-)
+from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, of_run, window
+from helpers.hand_values import in_ns, main, parts, reason, rows_of, run_parts, told, values
 from hypothesis import given
 from hypothesis import strategies as st
 

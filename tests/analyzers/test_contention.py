@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hand_made import a_rank, comm, compute, reason, rows_of, values, window
+from helpers.hand_made import a_rank, comm, compute, window
+from helpers.hand_values import reason, rows_of, values
 
 from cclbench.analyzers.metric import Value
 from cclbench.analyzers.view.rank_view import RankView

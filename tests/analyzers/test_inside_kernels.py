@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.hand_made import Evidence, a_rank, compute, event, of_run, told, window
+from helpers.hand_made import Evidence, a_rank, compute, event, of_run, window
+from helpers.hand_values import told
 
 from cclbench.analyzers.inside_kernels import NO_FUSED, NO_SAMPLES
 from cclbench.analyzers.view.rank_view import RankView

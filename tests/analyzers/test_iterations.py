@@ -10,22 +10,8 @@ from typing import Any
 import pytest
 from formats.test_otlp_spans import line, span
 from formats.test_serving import VLLM
-from helpers.hand_made import (
-    Evidence,
-    a_rank,
-    card,
-    compute,
-    event,
-    in_ns,
-    launch,
-    main,
-    of_run,
-    parts,
-    reason,
-    run_parts,
-    values,
-    window,
-)
+from helpers.hand_made import Evidence, a_rank, card, compute, event, launch, of_run, window
+from helpers.hand_values import in_ns, main, parts, reason, run_parts, values
 
 import cclbench
 from cclbench.analyzers.metric import Value

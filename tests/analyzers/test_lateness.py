@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from helpers.hand_made import a_rank, collective, comm, compute, in_ns, rows_of, run_parts, window
+from helpers.hand_made import a_rank, collective, comm, compute, window
+from helpers.hand_values import in_ns, rows_of, run_parts
 
 from cclbench.analyzers.view.arrivals import arrivals_of
 from cclbench.analyzers.view.late_cause import LateCause, RankWork, late_cause

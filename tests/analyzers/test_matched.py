@@ -7,21 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from helpers.hand_made import (
-    a_rank,
-    card,
-    collective,
-    comm,
-    compute,
-    in_ns,
-    main,
-    parts,
-    reason,
-    rows_of,
-    told,
-    values,
-    window,
-)
+from helpers.hand_made import a_rank, card, collective, comm, compute, window
+from helpers.hand_values import in_ns, main, parts, reason, rows_of, told, values
 
 from cclbench.analyzers.hockney import t_quantile
 from cclbench.analyzers.metric import Coverage

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hand_made import a_rank, card, collective, comm, rows_of, values, window
+from helpers.hand_made import a_rank, card, collective, comm, window
+from helpers.hand_values import rows_of, values
 from msgspec import structs
 
 from cclbench.analyzers.metric import METRICS, Coverage, Value

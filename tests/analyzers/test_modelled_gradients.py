@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.hand_made import a_rank, card, collective, comm, values, window
+from helpers.hand_made import a_rank, card, collective, comm, window
+from helpers.hand_values import values
 
 from cclbench.analyzers.metric import METRICS, Coverage, Value
 from cclbench.analyzers.rows import rank_rows

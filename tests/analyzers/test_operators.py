@@ -7,20 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from helpers.hand_made import (
-    a_rank,
-    card,
-    comm,
-    compute,
-    event,
-    in_ns,
-    main,
-    parts,
-    reason,
-    rows_of,
-    values,
-    window,
-)
+from helpers.hand_made import a_rank, card, comm, compute, event, window
+from helpers.hand_values import in_ns, main, parts, reason, rows_of, values
 
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.rank_view import RankView

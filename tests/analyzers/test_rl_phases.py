@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from formats.test_verl_timings import CONSOLE
 from helpers.hand_made import Evidence as Given
-from helpers.hand_made import a_rank, collective, event, in_ns, of_run, parts, run_parts, told
+from helpers.hand_made import a_rank, collective, event, of_run
+from helpers.hand_values import in_ns, parts, run_parts, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, rows_of, window
+from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, window
+from helpers.hand_values import rows_of
 from helpers.typed import figures
 
 from cclbench.analyzers.aliases import Alias

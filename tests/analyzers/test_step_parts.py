@@ -10,20 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from helpers.hand_made import (
-    Evidence,
-    a_rank,
-    collective,
-    comm,
-    compute,
-    event,
-    in_ns,
-    launch,
-    of_run,
-    rows_of,
-    told,
-    window,
-)
+from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, launch, of_run, window
+from helpers.hand_values import in_ns, rows_of, told
 from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 from hypothesis import given
 from hypothesis import strategies as st

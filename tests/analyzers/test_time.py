@@ -6,22 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.hand_made import (
-    a_rank,
-    card,
-    comm,
-    compute,
-    event,
-    in_ns,
-    launch,
-    main,
-    parts,
-    reason,
-    rows_of,
-    run_parts,
-    values,
-    window,
-)
+from helpers.hand_made import a_rank, card, comm, compute, event, launch, window
+from helpers.hand_values import in_ns, main, parts, reason, rows_of, run_parts, values
 
 from cclbench.analyzers.view.ordered_calls import CallPlace, PlacedCalls, ordered_calls
 from cclbench.analyzers.view.rank_view import RankView

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from helpers.hand_made import a_rank, card, collective, comm, event, main, reason, rows_of, values, window
+from helpers.hand_made import a_rank, card, collective, comm, event, window
+from helpers.hand_values import main, reason, rows_of, values
 from helpers.typed import figures
 from hypothesis import given
 from hypothesis import strategies as st

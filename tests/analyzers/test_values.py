@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hand_made import a_rank, collective, collectives_table, told, window
+from helpers.hand_made import a_rank, collective, collectives_table, window
+from helpers.hand_values import told
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value
 from cclbench.analyzers.view.blurred import AmbiguousKernels
