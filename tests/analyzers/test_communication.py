@@ -241,14 +241,6 @@ def test_of_a_window_only_the_kernels_that_begin_in_it_count() -> None:
     assert (one.coverage, one.reason) == (Coverage(2, 4, 95, 102), fused)
 
 
-def test_a_share_of_a_tenth_of_unknown_kernels_is_still_exact() -> None:
-    exact = [compute(0, 900), strange(900, 1000)]
-    for rows in (exact, [strange(5, 5)], []):
-        assert a_rank(rows, [window(0, 2000, 1)]).blurred is None
-    above = a_rank([compute(0, 899), strange(900, 1000)], [window(0, 2000, 1)]).blurred
-    assert above.coverage == Coverage(1, 2, 899, 999)
-
-
 LOAD, DELAY, SLOWDOWN = (
     f"balance.{name}" for name in ("load_imbalance", "straggler_delay", "straggler_slowdown")
 )

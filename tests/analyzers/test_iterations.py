@@ -16,26 +16,10 @@ from helpers.hand_values import in_ns, main, parts, reason, run_parts, values
 import cclbench
 from cclbench.analyzers.metric import Value
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.classify.serving_steps import serving_phase
 from cclbench.record.run import Run
 
 PREFILL = "execute_context_2(512)_generation_0(0)"
 DECODE = "execute_context_0(0)_generation_6(6)"
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        *((PREFILL, "prefill"), (DECODE, "decode"), ("execute_context_10(5)_generation_20(20)", "mixed")),
-        ("execute_context_0(0)_generation_0(0)", None),
-        ("execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785sqsq32sqsk32785)", "decode"),
-        *(("step[EXTEND bs=2 toks=512]", "prefill"), ("step[DECODE bs=32]", "decode")),
-        *(("step[MIXED bs=3]", "mixed"), ("step[TARGET_VERIFY bs=3]", None)),
-        *(("execute_model", None), ("ProfilerStep#3", None)),
-    ],
-)
-def test_phase_by_the_engines_own_name(name: str, expected: str | None) -> None:
-    assert serving_phase(name) == expected
 
 
 def _step(number: int, begin: int, name: str) -> list[dict[str, Any]]:

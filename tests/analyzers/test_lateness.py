@@ -261,13 +261,6 @@ def test_a_rank_that_stands_apart_is_found_in_few_steps(since: int) -> None:
         assert found_late(work) == 2
 
 
-def test_steps_that_are_alike_make_no_rank_stand_apart() -> None:
-    """Of equal ranks whose work is alike from step to step few are named, in few steps as in many."""
-    for size in ((4, 5), (8, 6), (8, 12)):
-        named = sum(found_late(alike(0.6, size, seed)) is not None for seed in range(200))
-        assert named <= 10, size
-
-
 @pytest.mark.parametrize(("ranks", "steps"), [(2, 6), (3, 4), (4, 4), (8, 3), (64, 2)])
 def test_few_steps_are_never_enough(ranks: int, steps: int) -> None:
     """The latest in all of them: twice ranks^(1 − steps) is not below 0.01, or nearly."""

@@ -21,7 +21,6 @@ SQUARE = "[[100,100],[100,100]]"
 CACHE = 30_000
 """Bytes of the accelerator's cache."""
 NO_MODEL = "no cost model for this operator"
-NO_SHAPES = "its arguments are not recorded: a capture with record_shapes=True has them"
 
 
 @pytest.fixture(autouse=True)
@@ -205,13 +204,6 @@ def test_sums_by_operator() -> None:
 
 WHOLE = ("calls", "time_ns", "modelled_ns", "rooflined_ns", "compute_ns", "memory_ns")
 SPLIT = ("flops", "bytes", "roofline_ns")
-
-
-@pytest.mark.parametrize("by", BY)
-def test_counts_and_measured_times_are_whole_numbers(by: Any) -> None:
-    for own in rank_sums(a_step(), (by,)).sums[by].values():
-        assert {type(getattr(own, name)) for name in WHOLE} == {int}
-        assert {type(getattr(own, name)) for name in SPLIT} == {float}
 
 
 def test_a_ranks_totals() -> None:

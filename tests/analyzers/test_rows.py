@@ -166,21 +166,6 @@ def test_values_cross_process_boundaries() -> None:
     assert rows(sent) == rows(values)
 
 
-def test_a_glob_an_alias_and_a_misspelling() -> None:
-    parts = ("bubble_ideal", "efficiency", "exposed_by", "inside_kernels", "pipeline_bubble")
-    parts += ("ratio", "same_stream")
-    names = [metric.name for metric, _ in resolve_metrics(["overlap.*"])]
-    assert names == [f"overlap.{part}" for part in parts]
-    (pair,) = resolve_metrics(["bandwidth_utilization_allgather_group_6"])
-    assert (pair[0].name, pair[1].collectives) == ("comm.busbw", ("all_gather",))
-    for asked in (["mfu", "compute.mfu"], ["comm.busbw", "bandwidth_utilization_all*"]):
-        name = "compute.mfu" if "mfu" in asked else "comm.busbw"
-        assert [(metric.name, alias) for metric, alias in resolve_metrics(asked)] == [(name, None)]
-    assert len(resolve_metrics(["bandwidth_utilization_*"])) == 5
-    with pytest.raises(UsageError, match=r"unknown metric 'time.stepp'; did you mean time.step"):
-        resolve_metrics(["time.stepp"])
-
-
 def test_an_alias_selects_its_kind_or_says_that_there_is_none() -> None:
     calls = [collective("all_gather", 0, 100, in_bytes=500, out_bytes=1000, group="0-1", group_size=2)]
     rows = rows_of("comm.busbw", a_rank([comm(0, 100)], [window(0, 100)], calls))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import pickle
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cclbench
-from cclbench.analyzers.metric import METRICS, Value
-from cclbench.analyzers.rows import Row, rank_rows
+from cclbench.analyzers.metric import Value
+from cclbench.analyzers.rows import Row
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.view import categories
 from cclbench.analyzers.view.rank_view import RankView
@@ -168,18 +167,6 @@ def test_a_cpu_has_no_host_bound_idle_time_and_says_why() -> None:
     assert {name: found[name, "compute"] for name in computed} == pytest.approx(computed)
     assert found["compute"] == pytest.approx(34)
     assert "the CPU is the device" in plain(rank, part="idle_other")["reason"]
-
-
-def test_what_a_rank_hands_over_survives_the_way_from_another_process() -> None:
-    metric = METRICS.get("time.step_parts")
-    there = {view.rank: rank_rows(view, [metric])["time.step_parts"] for view in two_ranks()}
-    here = pickle.loads(pickle.dumps(there))  # noqa: S301 - our own
-    assert list(metric.combine(here)) == list(metric.combine(there))
-    # The plain row is first and parts are values.
-    metric = METRICS.get("time.step_parts")
-    values = [v for view in two_ranks() for v in rank_rows(view, [metric])["time.step_parts"]]
-    assert all(isinstance(v, Value) and v.key == (None,) * 5 for v in values)
-    assert rows_of("time.step_parts", *two_ranks())[0]["stat"] is None
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)

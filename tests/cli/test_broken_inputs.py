@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from helpers.command_line import Call
 
@@ -259,12 +258,6 @@ def test_a_store_below_a_file(refused: Refused, trace: Path, text: bytes) -> Non
     assert trace.read_bytes() == text
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_store_that_may_not_be_written(refused: Refused, trace: Path, store: Path) -> None:
-    store.mkdir(mode=0o500)
-    assert f"{store}: the store cannot be written: Permission denied" in refused(trace)
-
-
 ON_A_SMALL_DISK = """
 import resource, sys
 from cclbench.cli import main
@@ -283,21 +276,6 @@ def test_a_disk_that_fills_up(trace: Path, store: Path, limit: int) -> None:
     assert ended.stderr.startswith(f"error: {store}: the store cannot be written: ")
     assert len(ended.stderr.splitlines()) <= 3
     assert list(store.rglob("*")) == []
-
-
-def test_no_space_when_the_last_file_is_closed(
-    refused: Refused, trace: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    close = pq.ParquetWriter.close
-
-    def full(writer: Any) -> None:
-        close(writer)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(pq.ParquetWriter, "close", full)
-    message = refused(trace)
-    assert f"{store}: the store cannot be written: No space left on device" in message
-    assert "--store" in message
 
 
 def test_a_refusal_leaves_earlier_runs_alone(call: Call, trace: Path, text: bytes, store: Path) -> None:

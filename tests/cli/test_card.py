@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -243,15 +242,6 @@ def test_wrong_calls(
     assert (answer.code, answer.out) == (code, "")
     assert words in answer.err
     assert len(answer.err.splitlines()) <= 3
-
-
-def test_a_second_time_is_refused(call: Call, arguments: list[str], tmp_path: Path) -> None:
-    assert call(*arguments).code == 0
-    again = call(*arguments)
-    assert again.code == 2
-    assert "exists already" in again.err
-    shutil.rmtree(tmp_path / "collection" / "traces")
-    assert call(*arguments, "--replace", "-q").code == 0
 
 
 def test_the_review_list_names_what_can_be_revealed(call: Call, arguments: list[str], tmp_path: Path) -> None:

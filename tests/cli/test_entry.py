@@ -34,6 +34,7 @@ from cclbench.selfcheck.reading import row_key
 from cclbench.selfcheck.relations import TimesScaled
 
 HEAVY = ("numpy", "pandas", "pyarrow", "duckdb", "matplotlib", "rich", "yaml", "jsonschema", "msgspec")
+LATE = ("pyarrow.compute", "pyarrow.parquet", "pandas", "matplotlib", "duckdb", "cclbench.findings.causes")
 FULL = "standard output: No space left on device; free some space or write elsewhere"
 DENIED = "/x/y: Permission denied; check the permissions or write elsewhere"
 DEFECT = "a defect of cclbench; re-run with --debug for the traceback"
@@ -51,8 +52,7 @@ def shell(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         *((words, HEAVY, "Usage") for words in (["--help"], ["run", "--help"], ["list", "--help"])),
         *((["sql", "--help"], HEAVY, "Usage"), (["card", "validate", "--help"], HEAVY, "Usage")),
         # `pyarrow.compute` makes some 250 functions when it is imported; causes are for other names
-        (["list", "metrics"], ("pyarrow.compute", "cclbench.findings.causes"), "time.step"),
-        (["explain", "time.step"], ("pyarrow.compute", "cclbench.findings.causes"), "time.step"),
+        *((words, LATE, "time.step") for words in (["list", "metrics"], ["explain", "time.step"])),
     ],
 )
 def test_nothing_is_imported_that_is_not_needed(words: list[str], heavy: tuple[str, ...], says: str) -> None:

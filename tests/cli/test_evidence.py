@@ -169,23 +169,6 @@ def test_each_file_is_one_readers_and_a_run_without_secrets(call: Call, tmp_path
     assert not any(secret in printed for secret in ("somebody", "alpha:", "the answer", "15784"))
 
 
-def test_a_summary_has_the_percentiles_it_states_and_no_others(told: Any, tmp_path: Path) -> None:
-    rows = told(write(tmp_path / "one", "summary.json") / "summary.json")
-    for stat, value in ((None, 0.1937), ("p50", 0.125), ("p99", 0.49)):
-        row = rows["serving.ttft", None, None, stat]
-        assert (row["value"], row["status"], row["source"]) == (value, "ok", "serving")
-    missing = rows["serving.ttft", None, None, "p90"]
-    assert (missing["value"], missing["status"]) == (None, "not_applicable")
-    assert missing["reason"].startswith("the file has only summaries: p90 needs the requests' lists")
-
-
-def test_each_line_of_sglang_is_a_benchmark(told: Any, tmp_path: Path) -> None:
-    rows = told(write(tmp_path / "one", "sglang.jsonl") / "sglang.jsonl")
-    first, second = (rows["serving.ttft", None, f"sglang.jsonl#{n}", None] for n in (1, 2))
-    assert (first["value"], second["value"]) == (0.0741, 0.08)
-    assert rows["serving.ttft", None, None, None]["reason"] == "2 benchmarks: see their rows"
-
-
 def test_everything_in_one_folder_beside_traces(call: Call, told: Any, tmp_path: Path) -> None:
     alone = ("sweep.csv", "both.log", "summary.json", "sglang.jsonl")
     folder = write(tmp_path / "all", *(name for name in FILES if name not in alone))
@@ -218,29 +201,3 @@ def test_everything_in_one_folder_beside_traces(call: Call, told: Any, tmp_path:
         ["flight_recorder", "all_reduce", 4096, 1_500_000, None, 1],
         ["nccl_inspector", "all_gather", 2_000_000, 1_000_000, 1e9, None],
     ]
-
-
-BROKEN = {
-    "serving": ("r.json", json.dumps(VLLM | LISTS)[:-40].encode(), "r.json: line 1: is not JSON"),
-    "recorder": ("f_rank_0", pickle.dumps(RECORDER)[:-9], "f_rank_0: pickle is cut: it has no end"),
-    "nvlink": ("n.txt", nvlink(9).replace("KiB", "apples").encode(), "n.txt: line 2: an NVLink count"),
-}
-
-
-@pytest.mark.parametrize("beside", [False, True])
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_damaged_file_is_one_clear_line(call: Call, tmp_path: Path, case: str, beside: bool) -> None:
-    name, text, says = BROKEN[case]
-    folder = write(tmp_path / "some", *(["sweep.txt", "job.log"] if beside else []))
-    (folder / name).write_bytes(text)
-    answer = call("run", folder if beside else folder / name, "--json")
-    assert (answer.code, answer.out) == (3, "")
-    assert len(answer.err.splitlines()) == 1
-    assert str(folder / name) in answer.err
-    assert says in answer.err
-
-
-def test_an_empty_file_is_no_evidence(call: Call, tmp_path: Path) -> None:
-    path = tmp_path / "sweep.txt"
-    path.write_bytes(b"")
-    assert call("run", path) == (3, "", f"error: {path}: the file is empty; capture the trace again\n")

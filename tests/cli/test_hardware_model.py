@@ -402,16 +402,6 @@ def test_a_calibration_is_written_and_used(hardware: Call, rows_of: Rows, tmp_pa
     assert "only one node count was measured: the error for others is unknown" in text
 
 
-def test_repeated_sweeps_count_by_their_median(hardware: Call, tmp_path: Path) -> None:
-    """1, 2 and 9 ms of one group: 2 ms."""
-    sweeps = [csv(tmp_path / f"{ms}.csv", {2**20: 1000.0 * ms, 2**22: 1000.0 * ms}) for ms in (1, 2, 9)]
-    output = tmp_path / "p5.out"
-    answer = hardware("calibrate", *sweeps, "-o", output)
-    assert answer.code == 0, answer.err
-    (sweep,) = yaml.safe_load(output.read_text())["sweeps"]
-    assert sweep["seconds"] == [2e-3, 2e-3]
-
-
 def test_calibrated_by_others(hardware: Call, modelled: Rows, rows_of: Rows, tmp_path: Path) -> None:
     """Twice the model on 2 and 8 nodes: about twice on 4; what is to be compared may not be among them."""
 

@@ -107,15 +107,6 @@ def test_many_ranks_are_cut_to_the_extremes(tmp_path: Path) -> None:
     assert named == [*range(32), *range(68, 100)]
 
 
-def test_the_same_rows_give_the_same_file(tmp_path: Path) -> None:
-    rows = rows_of(0, 0.004, 0.001, 0.002, 0.0, 0.003)
-    for suffix in (".svg", ".png", ".pdf"):
-        first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
-        for path in (first, second):
-            plot_partition(rows, path, title="tiny")
-        assert first.read_bytes() == second.read_bytes()
-
-
 def test_what_cannot_be_plotted(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"use \.png, \.svg, \.pdf"):
         check_picture(Path("step.gif"))
