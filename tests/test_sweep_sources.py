@@ -63,9 +63,7 @@ def test_a_calibration_merges_them_and_does_not_keep_their_files(sweeps: list[Pa
     assert read_calibration(tmp_path / "p5.yaml") == by
 
 
-def test_releases_do_not_merge_and_a_file_without_a_sweep_is_refused(
-    sweeps: list[Path], tmp_path: Path
-) -> None:
+def test_releases_do_not_merge_nor_is_a_file_without_a_sweep_read(sweeps: list[Path], tmp_path: Path) -> None:
     newer = csv(tmp_path / "newer.csv", (2**20, 90), release="2.27.3")
     with pytest.raises(UsageError, match=r"first\.csv and newer\.csv both measure all_reduce, 16 ranks"):
         calibrate(read_sweeps([sweeps[0], newer], P5).sweeps, P5)

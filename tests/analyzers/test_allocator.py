@@ -77,10 +77,7 @@ def test_there_is_a_curve_where_two_moments_were_recorded() -> None:
 
 def test_contradictions_are_told_in_words() -> None:
     assert a_history().qualifier_words is None
-    assert a_history(contradictions=1234).qualifier_words == (
-        "1,234 blocks contradict the events: some were not recorded, or memory changed between the last event"
-        " and the snapshot"
-    )
+    assert "1,234 blocks contradict the events" in (a_history(contradictions=1234).qualifier_words or "")
 
 
 @pytest.mark.parametrize(("device", "label"), [(1, "device 1"), (0, "device 0"), (None, "cpu")])

@@ -220,10 +220,7 @@ def test_a_fused_kernel_is_in_neither_exactly() -> None:
     rank = a_rank([compute(0, 60), comm(40, 70), strange(70, 71, "fused")], [window(0, 100, 1)])
     first = values(rank, "overlap.ratio")[0]
     assert (first.status, first.coverage) == ("partial", Coverage(2, 3, 90, 91))
-    assert (
-        first.reason
-        == f"1.00 ns of kernels that compute and communicate at once count as compute: {INVISIBLE}"
-    )
+    assert first.reason.startswith("1.00 ns of kernels that compute and communicate at once")
     assert main(rank, "time.compute_only", "partial") == pytest.approx(41 * NS)
 
 

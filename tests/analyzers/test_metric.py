@@ -90,9 +90,7 @@ def test_coverages_add_up_with_time_where_both_have(one: Coverage, other: Covera
         (Coverage(0, 0, 0, 0), True, 1, None),
     ],
 )
-def test_shares_of_a_coverage(
-    coverage: Coverage, whole: bool, by_count: float, by_time: float | None
-) -> None:
+def test_shares_of_coverage(coverage: Coverage, whole: bool, by_count: float, by_time: float | None) -> None:
     assert (coverage.is_complete, coverage.by_count, coverage.by_time) == (whole, by_count, by_time)
 
 
@@ -330,9 +328,7 @@ def pieces(found: Intervals) -> list[tuple[int, int]]:
         ((0, 3), (0, 1, 2)), ((3, 9), (3,)),
     ],
 )  # fmt: skip
-def test_steps_exclude_the_last(
-    chosen: tuple[int | None, int | None] | None, expected: tuple[int, ...]
-) -> None:
+def test_steps_end_before_it(chosen: tuple[int | None, int | None] | None, expected: tuple[int, ...]) -> None:
     windows = a_rank([], STEPS, steps=chosen).windows
     assert windows.steps == expected
     assert (windows.starts.tolist(), windows.ends.tolist()) == (

@@ -306,9 +306,7 @@ def test_gradients_of_a_function_have_the_operands_of_the_call_of_their_number()
         *(((500, 600), "cache"), ((100, 100), "cache"), ((100, 99), "above")),
     ],
 )
-def test_what_is_above_its_roofline_is_marked_and_in_no_sum(
-    by_call: tuple[int, int], mark: str | None
-) -> None:
+def test_what_is_above_its_roofline_is_marked_in_no_sum(by_call: tuple[int, int], mark: str | None) -> None:
     """Two additions alike, and a third of other sizes, 3 B in 1,000 ns."""
     tiny = call(3, "aten::add", shapes="[[1],[1]]", dtypes=BF16)
     calls = [*(call(n, "aten::add", shapes=SQUARE, dtypes=BF16) for n in (1, 2)), tiny]

@@ -99,9 +99,7 @@ ROUGH = {n: [Value(value=2.0 * n, reason="rough")] for n in (1, 2)}
         ({0: MEASURED, 1: none("no kernels")}, 2, "ok", "1 of 2 ranks left out: no kernels (rank 1)"),
     ],
 )
-def test_the_figure_of_a_run(
-    ranks: dict[int, list[Value]], value: float | None, status: str, reason: str | None
-) -> None:
+def test_a_run(ranks: dict[int, list[Value]], value: float | None, status: str, reason: str | None) -> None:
     run, *own = a_row(ranks)
     assert (run["value"], run["status"], run["reason"]) == (pytest.approx(value), status, reason)
     assert (run["provenance"], run["coverage"]) == (None if value is None else "measured", None)

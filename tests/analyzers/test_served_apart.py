@@ -96,9 +96,7 @@ REQUEST = st.builds(
 
 @settings(max_examples=30)
 @given(st.lists(REQUEST, min_size=1, max_size=5))
-def test_every_request_is_accounted_to_the_ns(
-    tmp_path_factory: pytest.TempPathFactory, requests: list[Served]
-) -> None:
+def test_requests_are_exact_to_ns(tmp_path_factory: pytest.TempPathFactory, requests: list[Served]) -> None:
     found = read(tmp_path_factory.mktemp("spans"), list(sglang_lines(requests)))
     assert found.request_stages is not None
     with pytest.MonkeyPatch.context() as patch:

@@ -125,9 +125,7 @@ def test_what_has_no_rate_is_counted_by_why_and_leaves_the_figure_partial() -> N
     assert first.value == pytest.approx(168 / 240)
     assert first.left_out == {"of unknown ranks": 3}
     assert first.coverage == Coverage(1, 4, 1000, 2500)
-    assert reason(a_talk(*calls[1:]), METRIC) == (
-        "the links' rate is unknown for the collectives in the window: 3 of unknown ranks"
-    )
+    assert reason(a_talk(*calls[1:]), METRIC).endswith("collectives in the window: 3 of unknown ranks")
     assert values(a_talk(*calls[1:]), METRIC)[0].coverage == Coverage(0, 3, 0, 1500)
     listed = a_talk(*calls[:2], groups=(ProcessGroup("odd", None, lists[0]),))
     assert {v.group for v in values(listed, METRIC)} == {None, "0-7", odd["group"]}

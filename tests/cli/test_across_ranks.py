@@ -76,9 +76,7 @@ def test_with_both_ranks_waiting_is_told_from_transfer(call: Call, told: Told, b
 
 
 @pytest.mark.parametrize("command", [("run",), ("ingest",), ("timeline", "-o", "x.png")])
-def test_ranks_of_two_jobs(
-    call: Call, folder: Path, document: dict[str, Any], command: tuple[str, ...]
-) -> None:
+def test_two_jobs(call: Call, folder: Path, document: dict[str, Any], command: tuple[str, ...]) -> None:
     document["distributedInfo"] |= {"rank": 1, "world_size": 8}
     (folder / "rank1.json").write_text(json.dumps(document))
     answer = call(*command, folder)

@@ -209,9 +209,7 @@ def test_json_has_everything_and_no_secret(call: Call, arguments: list[str], tmp
     assert not any(secret.decode() in json.dumps(document["redactions"]) for secret in SECRETS)
 
 
-def test_people_are_asked_until_it_fits(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_people_are_asked_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     typed = iter(["", "many", "16", ""])
     monkeypatch.setattr("click.prompt", lambda *_, **__: next(typed))
     batch = CardGap("workload.batch.global", "samples a step", "16", "every card has it", True)
@@ -235,9 +233,7 @@ def test_people_are_asked_until_it_fits(
         (("--reveal", "NOWHERE"), 2, "NOWHERE: there is no field or variable of that name"),
     ],
 )
-def test_wrong_calls(
-    call: Call, arguments: list[str], change: tuple[str, ...], code: int, words: str
-) -> None:
+def test_bad_calls(call: Call, arguments: list[str], change: tuple[str, ...], code: int, words: str) -> None:
     answer = call(*arguments, *change)
     assert (answer.code, answer.out) == (code, "")
     assert words in answer.err

@@ -62,9 +62,7 @@ def test_the_page_fits_80_columns_and_says_who_and_why(call: Call, trace: Path, 
     assert "Warnings" in lines
 
 
-def test_glyphs_have_an_ascii_form_and_quiet_is_the_verdict(
-    trace: Path, second: Path, tmp_path: Path
-) -> None:
+def test_glyphs_have_an_ascii_form_quiet_is_the_verdict(trace: Path, second: Path, tmp_path: Path) -> None:
     found = compare(trace, second, store=tmp_path / "store")
     assert re.search(r"  compute .* -+$", text_of(found, unicode=False), re.MULTILINE)
     assert " ".join(text_of(found, verbosity=-1).split()) == found.versus[0].words

@@ -81,9 +81,7 @@ def test_json_of_run(call: Call, trace: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "metrics"])
-def test_parts_of_single_ranks_are_printed_on_request(
-    call: Call, told: Told, trace: Path, command: str
-) -> None:
+def test_parts_of_ranks_are_printed_on_request(call: Call, told: Told, trace: Path, command: str) -> None:
     everything, document = told(command, trace, "--per-rank"), told(command, trace)
     of_ranks = [row for row in everything["results"] if row["rank"] is not None]
     keys = ("step", "group", "collective", "category", "stat")

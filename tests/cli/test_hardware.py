@@ -68,9 +68,7 @@ def test_a_broken_file_is_refused_with_the_line(call: Call, tmp_path: Path, monk
     assert call("hardware", "show").code == 3
 
 
-def test_answers_of_a_file_or_standard_input(
-    call: Call, test_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_of_a_file_or_stdin(call: Call, test_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bands; two nodes were measured and are narrow, one node was not."""
     path = test_data / "nccl_tests" / "aws_p5_2n16_allreduce.csv"
     words = ("--collective", "all_reduce", "--json")

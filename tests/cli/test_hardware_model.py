@@ -318,9 +318,7 @@ def test_a_validation_is_a_check_when_asked(hardware: Call, modelled: Rows, tmp_
     assert "20.0%, above the 15 % allowed" in failed.err
 
 
-def test_a_suspect_run_is_not_in_the_total(
-    hardware: Call, modelled: Rows, rows_of: Rows, tmp_path: Path
-) -> None:
+def test_a_suspect_is_in_no_total(hardware: Call, modelled: Rows, rows_of: Rows, tmp_path: Path) -> None:
     """Six times slower at all sizes: not the model's error."""
     rows = modelled(1024, 2**20, 2**26)
     sound = csv(tmp_path / "sound.csv", {size: row["time_s"] * 1e6 for size, row in rows.items()})

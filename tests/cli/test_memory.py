@@ -245,9 +245,7 @@ def test_a_limit_below_which_libraries_do_not_load() -> None:
 
     done = run(LEAST_BYTES - 4096, "list", "metrics")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == (
-        "error: the address space is limited to 500 MB; at least 500 MB are required: ulimit -v\n"
-    )
+    assert done.stderr.startswith("error: the address space is limited to 500 MB; ")
     assert run(LEAST_BYTES - 4096, "--help").returncode == 0
     assert run(4 * LEAST_BYTES, "list", "metrics").returncode == 0
 

@@ -236,9 +236,7 @@ CULPRIT = Culprit(**ITEM, share=0.5, steps=1, of_steps=1)  # type: ignore[arg-ty
 GAIN: Any = {"gain_s": (0.02, 0.03), "gain_share": 0.3, "culprit": CULPRIT, **ABOUT}
 
 
-def test_the_first_line_says_a_steps_length_and_what_holds_it(
-    manifest: dict[str, Any], rows: list[Row]
-) -> None:
+def test_the_first_line_says_how_long_and_what_holds_it(manifest: dict[str, Any], rows: list[Row]) -> None:
     gain = Finding(name="host_bound", **GAIN)
     first = words_of(first_screen(manifest, rows, gain).split("run  ")[0])
     said = "A step takes 100 ms; up to 30.0 % of it to gain."
@@ -251,9 +249,7 @@ def test_the_first_line_says_a_steps_length_and_what_holds_it(
     assert "\ncapture                          100 ms" in screen
 
 
-def test_without_communication_the_longest_kernels_show(
-    manifest: dict[str, Any], row: Callable[..., Row]
-) -> None:
+def test_without_communication_long_kernels_show(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
     shares = {"void at::native::reduce<float>(int)": 0.5, "gemm": 0.4, "softmax": 0.3}
     kernels = [row("compute.dominant_kernel", share, "1", category=name) for name, share in shares.items()]
     few = [row("memory.hbm_utilization", 0.0004, "1"), row("overlap.ratio", 0.0, "1")]
@@ -268,9 +264,7 @@ def test_without_communication_the_longest_kernels_show(
     assert "overlap.ratio                       0 %" in screen
 
 
-def test_notes_are_whole_those_on_missing_figures_first(
-    manifest: dict[str, Any], entry: Any, rows: list[Row]
-) -> None:
+def test_notes_are_whole_missing_figures_first(manifest: dict[str, Any], entry: Any, rows: list[Row]) -> None:
     long = "kernels have their own colours in this trace, which is of no importance to any figure at all"
     manifest["ranks"] = [entry(0, notes=[long, "7 rows lost"])]
     manifest["notes"] = ["traces of 1 of 4 ranks: the others are missing, not assumed"]

@@ -102,10 +102,7 @@ def test_the_roofline_has_what_has_flops(tmp_path: Path) -> None:
     assert points[0].intensity == pytest.approx(2e9 / 6e6)
     assert table.roof.peaks == {"bf16": 989e12, "fp32": 67e12}
     chart = operator_roofline(table)
-    assert chart.missing == (
-        "operators without FLOPs (copies, collectives, operators without a cost model), 9.1 % of the time,"
-        " are not drawn",
-    )
+    assert "without a cost model), 9.1 % of the time, are not drawn" in chart.missing[0]
     assert chart.svg is not None
     titles = [e.text or "" for e in ET.fromstring(chart.svg).iter("title")]  # noqa: S314 - our own
     told = "aten::mm\nbf16[1000,1000], bf16[1000,1000]\n400 ns in 2 calls"

@@ -86,9 +86,7 @@ def test_every_row_says_what_the_store_says(opened: Opened, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", [DLRM, LLAMA, JAX])
-def test_an_arrow_runs_through_a_collectives_parts_by_arrival(
-    opened: Opened, tmp_path: Path, name: str
-) -> None:
+def test_an_arrow_runs_through_collectives_by_arrival(opened: Opened, tmp_path: Path, name: str) -> None:
     run = opened(name)
     viewer = shown(run, tmp_path / "trace.json")
     parts: dict[int, list[tuple[int, int, str, int]]] = {}
