@@ -129,16 +129,6 @@ def test_one_grid_with_two_shapes_is_two_kernels() -> None:
     assert measured(UNKNOWN, *unknown).value == pytest.approx(40 / 15)
 
 
-@pytest.mark.parametrize("blocks", [1 << 31, (1 << 32) + 8, (1 << 40) + 8, 1 << 62])
-def test_large_grids_of_two_names_stay_apart(blocks: int) -> None:
-    """80 beside over 30 + 2 · 10; as one kernel they would be over 3 · 20."""
-    rows = [kernel(0, 40, blocks, 1, 1), kernel(200, 230, blocks, 1, 1)]
-    norms = [kernel(start, end, name="norm") for start, end in ((40, 60), (60, 80), (230, 240))]
-    assert measured(*rows, *norms).value == pytest.approx(80 / 50)
-    other = rows[1] | {"grid_x": blocks + 1}
-    assert measured(rows[0], other, *norms).value == pytest.approx(40 / 20)
-
-
 def test_a_ratio_below_one_is_called_confounded() -> None:
     quicker, same = [kernel(0, 40), kernel(200, 250)], [kernel(0, 30), kernel(200, 230)]
     own = measured(*quicker)

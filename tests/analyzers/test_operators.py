@@ -49,19 +49,6 @@ MM, ADD = 2e9 / 312e12, 12e6 / 2.039e12
 """Least seconds: mm's for its FLOPs (2,943 ns for its bytes), add's for its bytes."""
 
 
-def test_the_works_of_a_rank() -> None:
-    works = rank().works
-    found = [(works.kinds[kind].call.name, ns) for kind, ns in zip(works.kind, works.time_ns, strict=True)]
-    assert found == [
-        *(("aten::mm", 10_000), ("aten::add", 10_000), ("mine::sort_of", 15_000)),
-        *(("alone", 5_000), ("nccl", 10_000), ("copy", 1_000)),
-    ]
-    assert works.is_linked.tolist() == [True, True, True, False, False, False]
-    assert works.has_cost.tolist() == [True, True, False, False, False, False]
-    assert (works.flops[:2].tolist(), works.bytes[:2].tolist()) == ([2e9, 2e6], [6e6, 12e6])
-    assert works.kinds[works.kind[2]].why_not == "no cost model for this operator"
-
-
 def test_a_kernel_belongs_to_the_innermost_call_that_has_a_model() -> None:
     """`mine::inner` has none, and so its kernel is mm's: their union is [0, 30)."""
     inner = [*OPERATORS, call(9, "mine::inner", parent=2)]

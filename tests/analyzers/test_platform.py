@@ -11,7 +11,6 @@ from helpers.hand_made import a_rank, an_accelerator, card, collective, collecti
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view import platform
-from cclbench.machine import Learned
 from cclbench.record.facts import ProcessGroup
 
 
@@ -57,14 +56,6 @@ def test_the_peak_is_of_the_cards_precision_and_memory_as_the_trace_states(
     assert platform.hbm_bytes_per_s(a_rank(card=card())) == 1e11
     chip.hbm_bytes_per_s = None
     assert why(platform.hbm_bytes_per_s, a_rank(card=card())) == "the catalog has no memory bandwidth of chip"
-
-
-def test_the_system_and_what_it_rests_on() -> None:
-    rank = a_rank()
-    rank.machine = SimpleNamespace(system=Learned("a system", "assumption", "links as of others"))
-    assert platform.run_system(rank) == ("a system", "links as of others")
-    rank.machine = SimpleNamespace(system=Learned(None, reason="nobody knows"))
-    assert why(platform.run_system, rank) == "nobody knows"
 
 
 GENERATES = "a step of generating {} is a prefill or a decode, and the card does not state which"

@@ -246,14 +246,6 @@ def test_sequences_of_a_stream(rows: list[dict[str, Any]], length: int, expected
     assert sequences(a_rank(rows, [window(0, 200)]), length) == expected
 
 
-def test_a_sequence_lies_on_one_stream_in_one_window() -> None:
-    """Stream 7 has a, b in the first window and c in the second; stream 9 of either device has a kernel."""
-    rows = [A, kernel("x", 5, 15, track=9), B, kernel("y", 32, 38, track=9, device=1)]
-    rows += [kernel("c", 50, 60), kernel("d", 110, 120)]
-    rank = a_rank(rows, [window(0, 40, 1), window(40, 100, 2)])
-    assert sequences(rank, 2) == {("a", "b"): (1, 20, 10)}
-
-
 def test_ranks_add_up() -> None:
     one = rank_sequences(a_rank(TURNS[:2], [window(0, 100)]), 2)
     assert (one.kernels, one.kernel_ns, one.windows, one.policy) == (2, 15, 1, "steps")

@@ -136,17 +136,6 @@ def test_csv_has_the_columns_of_the_schema(call: Call, trace: Path) -> None:
     assert missing["reason"]
 
 
-def test_markdown_is_a_table(call: Call, trace: Path) -> None:
-    header, rule, *body = call("run", trace, "--format", "md", "--metric", "overlap.ratio").out.splitlines()
-    assert header.startswith("| metric | value | unit | status |")
-    assert "| group |" not in header, "a column without entries is left out"
-    assert set(rule) == set("|- ")
-    assert body
-    assert {line.count("|") for line in body} == {header.count("|")}
-    header, _, escaped, *_ = call("explain", "time.idle", "--format", "md").out.splitlines()
-    assert escaped.replace("\\|", "").count("|") == header.count("|")
-
-
 def test_table_of_run(call: Call, trace: Path) -> None:
     answer = call("metrics", trace)
     assert (answer.code, answer.err) == (0, "")
