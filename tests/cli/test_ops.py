@@ -134,21 +134,6 @@ def test_filters_and_several_keys(call: Call, trace: Path) -> None:
     assert set(header) == set(document["rows"][0])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--where", "modul~x"), "keys: op, shape, module, class, phase, kernel, category"),
-        (("--where", "op~relu"), "no work matches op~relu; cclbench ops --by op lists the values of op"),
-        (("--by", "name"), "'name' is no key"),
-        (("--by", "op", "--tree"), "a tree is by module or class, or by several keys, not by op"),
-    ],
-)
-def test_a_wrong_key(call: Call, trace: Path, words: tuple[str, ...], message: str) -> None:
-    answer = call("ops", trace, *words)
-    assert (answer.code, answer.out) == (2, "")
-    assert message in answer.err
-
-
 def test_a_run_without_work_says_so(call: Call, trace: Path) -> None:
     host = [row for row in rows() if row["cat"] == "cuda_runtime"]
     trace.write_text(json.dumps({"traceEvents": host}))

@@ -312,31 +312,6 @@ def test_a_report_adds_its_replay_to_the_store_alone(call: Call, trace: Path, tm
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ("TRACE -o x.png", 2, "error: x.png: a report is an HTML page; use .html or .htm"),
-        ("TRACE -o none/x.html", 2, "error: none/x.html: there is no folder none; create it first"),
-        ("TRACE -o .", 2, "is a directory"),
-        ("TRACE", 2, "Missing option '-o' / '--output'"),
-        ("no-such-run -o x.html", 2, "no-such-run"),
-        ("empty -o x.html", 3, "empty"),
-        ("cut.json -o x.html", 3, "cut.json"),
-    ],
-)
-def test_what_cannot_be_reported(
-    call: Call, trace: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, code: int, message: str
-) -> None:
-    monkeypatch.chdir(trace.parent)
-    Path("empty").mkdir()
-    Path("cut.json").write_bytes(trace.read_bytes()[:900])
-    answer = call("report", *arguments.replace("TRACE", trace.name).split())
-    assert (answer.code, answer.out) == (code, "")
-    assert message in answer.err
-    assert "Traceback" not in answer.err
-    assert not Path("x.html").exists()
-
-
 def test_a_picture_of_one_step(call: Call, stored: str, trace: Path, tmp_path: Path) -> None:
     """As from a run in the store, in every form."""
     for suffix, begin in (("png", b"\x89PNG\r\n"), ("svg", b"<?xml version"), ("pdf", b"%PDF-")):
@@ -356,24 +331,6 @@ def test_the_picture_names_step_rank_and_what_it_lacks(call: Call, trace: Path, 
     lacks = "waiting and transfer cannot be separated"
     for words in (": step 1<", "rank 0", lacks, "communication, not matched"):
         assert words in text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("-o x.gif", "error: x.gif: unsupported picture format; use .png, .svg, .pdf"),
-        ("-o x.png --step 7", "error: the run has no complete step 7; it has 0, 1"),
-        ("-o x.png --ranks 3", "has no rank 3; it has [0]"),
-        ("-o x.png --from-ms 2", "error: there is nothing from 2 to 0.1 ms; it lasts 0.1 ms"),
-        ("-o none/x.png", "there is no folder"),
-        ("", "Missing option '-o' / '--output'"),
-    ],
-)
-def test_what_cannot_be_drawn(call: Call, trace: Path, arguments: str, message: str) -> None:
-    answer = call("timeline", trace, *arguments.split())
-    assert answer.code == 2
-    assert message in answer.err
-    assert not Path("x.png").exists()
 
 
 PAGE = "is-it-the-network-or-the-straggler.md"
