@@ -138,21 +138,6 @@ def test_a_work_is_what_its_longest_row_is() -> None:
     }
 
 
-def test_the_least_time_is_the_larger_of_arithmetics_and_memorys() -> None:
-    works = a_step().works
-    peaks = {"bf16": 1e12, "fp32": 1e11}
-    arithmetic = works.compute_ns(peaks, None)
-    least = works.roofline_ns(peaks, None, 1e11)
-    known = works.has_cost
-    assert arithmetic[known] == pytest.approx([2000, 100, 2000], rel=1e-12)
-    assert least[known] == pytest.approx([2000, 600, 2000], rel=1e-12)
-    assert np.isnan(arithmetic[~known]).all()
-    assert np.isnan(least[~known]).all()
-    # Where the peak is not known, the memory's time is what is left.
-    assert np.isnan(works.compute_ns({}, None)[known]).all()
-    assert works.roofline_ns({}, None, 1e11)[known] == pytest.approx([600] * 3, rel=1e-12)
-
-
 STATED = [compute(0, 10, flops=5000.0, hbm_bytes=100), compute(20, 30, flops=7000.0)]
 STATED += [compute(40, 50, flops=0.0, hbm_bytes=2000), compute(60, 70, hbm_bytes=3000)]
 
