@@ -30,7 +30,7 @@ short_kernels: time.idle_host_by 0.2 0.2 category=operators
 pipeline_bubble: +waits | time.exposed_wait 0.3 0 collective=recv | time.exposed_wait 0.1 collective=send
 expert_imbalance: +waits | time.exposed_wait 0.3 0 collective=all_to_all
 late_rank: +waits | time.exposed_wait 0.3 0 collective=all_reduce | balance.caused_wait 0.25 category=1
-late_rank: balance.straggler_rank 1 reason=rank~1~is~late~by~250~ms~a~step | balance.straggler_rank 1 category=1
+late_rank: balance.straggler_rank 1 reason=rank~1~is~late~by~250~ms | balance.straggler_rank 1 category=1
 late_rank: balance.straggler_rank 0.25 category=1 stat=late_by
 late_rank: balance.straggler_rank 0.001 category=1 stat=p_value
 late_rank: balance.straggler_rank 0.2 category=1 stat=excess_compute
@@ -39,7 +39,8 @@ uneven_ranks: balance.straggler_rank 0.4 reason=no~rank~stands~out
 small_messages: +transfers | comm.count 20 +link | comm.volume 2e3 +link
 exposed_communication: +transfers | comm.count 2 +link | comm.volume 2e9 +link
 low_gemm_efficiency: +kernels | compute.roofline_efficiency 0.2 category=gemm
-low_gemm_efficiency: compute.category_share 0.3 0.3 category=gemm | compute.above_roofline 0.2 0.2 category=gemm
+low_gemm_efficiency: compute.category_share 0.3 0.3 category=gemm
+low_gemm_efficiency: compute.above_roofline 0.2 0.2 category=gemm
 low_attention_efficiency: +kernels | compute.category_share 0.3 0.3 category=attention
 low_attention_efficiency: compute.roofline_efficiency 0.2 category=attention
 low_attention_efficiency: compute.above_roofline 0.2 0.2 category=attention
