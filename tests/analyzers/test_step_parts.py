@@ -44,10 +44,6 @@ def by_step(found: dict[Any, float]) -> dict[Any, float]:
 # Step 1, rank 0: 0..100. gemm 0-30, attention 20-40 beside it from 20 on; all-reduce (dp) 35-60, the last
 # rank arrives at 50; copy 60-65; gemm 80-100, launched at 75 on a stream free since 30.
 # Step 2, rank 1: 100..180, of which nobody matched an all-gather 100-130, and comm of no collective 130-140;
-
-# Step 1, rank 0: 0..100. gemm 0-30, attention 20-40 beside it from 20 on; all-reduce (dp) 35-60, the last
-# rank arrives at 50; copy 60-65; gemm 80-100, launched at 75 on a stream free since 30.
-# Step 2, rank 1: 100..180, of which nobody matched an all-gather 100-130, and comm of no collective 130-140;
 # gemm 150-180 on the same stream, launched before.
 ROWS_0 = [compute(0, 30, correlation=1), compute(20, 40, category="attention", track=8, correlation=2)]
 ROWS_0 += [comm(35, 60, correlation=3), event("copy", 60, 65, track=9, correlation=4)]
