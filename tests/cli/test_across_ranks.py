@@ -75,16 +75,6 @@ def test_with_both_ranks_waiting_is_told_from_transfer(call: Call, told: Told, b
     assert (waited[0], waited[1]) == (pytest.approx(10e-6), 0)
 
 
-@pytest.mark.parametrize("command", [("run",), ("ingest",), ("timeline", "-o", "x.png")])
-def test_two_jobs(call: Call, folder: Path, document: dict[str, Any], command: tuple[str, ...]) -> None:
-    document["distributedInfo"] |= {"rank": 1, "world_size": 8}
-    (folder / "rank1.json").write_text(json.dumps(document))
-    answer = call(*command, folder)
-    assert (answer.code, answer.out) == (3, "")
-    assert "traces of different jobs: a world of 2 ranks in rank0.json" in answer.err
-    assert "a world of 8 ranks in rank1.json; run one job at a time" in answer.err
-
-
 H100 = {"name": "NVIDIA H100 80GB HBM3", "warpSize": 32}
 A100 = {"name": "NVIDIA A100-SXM4-80GB", "warpSize": 32}
 MI300X = {"name": "AMD Instinct MI300X", "warpSize": 64}

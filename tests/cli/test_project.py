@@ -263,12 +263,9 @@ SPACE = "space:\n  scale_up.bandwidth: [x1, x2]\n  collective.all_reduce: [uncha
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Traces of two ranks, and a space with costs."""
-    place = tmp_path_factory.mktemp("search")
-    ops = [op for i in range(1, 6) for op in (Compute(20_000), Collective("all_reduce", "dp", i << 20))]
-    program = Program((*ops, Compute(20_000)), steps=2)
-    write(simulate(Layout(dp=2, gpus_per_host=2), program, Network(Link(0, 100))), place / "traces")
+def folder(traces: Path) -> Path:
+    """The folder of those traces, with a space that has costs and one that has none."""
+    place = traces.parent
     (place / "space.yaml").write_text(SPACE + "cost:\n  scale_up.bandwidth: {x2: 40}\ncost_unit: EUR/h\n")
     (place / "free.yaml").write_text(SPACE)
     return place
