@@ -304,11 +304,7 @@ def refused(source: Path, store: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "told", "said"),
     [
-        (
-            "rank1.json",
-            of_rank(1, world=4),
-            ["a world of 2 ranks in rank0.json", "a world of 4 ranks in rank1.json"],
-        ),
+        ("rank1.json", of_rank(1, world=4), ["world of 2 ranks in rank0.json", "of 4 ranks in rank1.json"]),
         ("again/rank1.json", of_rank(1), ["again/rank1.json", "rank1.json: claims rank 1"]),
         ("rank2.json", of_rank(2), ["rank2.json: is rank 2 of a world of 2"]),
         ("rank3.json", of_rank(1), ["rank 1 by its distributedInfo but rank 3 by its file name"]),

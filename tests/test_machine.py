@@ -41,6 +41,10 @@ def tiers(of: Machine, *groups: tuple[int, ...]) -> list[str | None]:
 
 
 NOBODY = "neither a card nor the traces tell which ranks share a node"
+NOT_WHOLE = "the traces count 8 devices, of which 12 ranks fill no whole number of nodes"
+OF_CARD = "the card says 4 a node (hardware.per_node), the traces count 8 devices"
+OF_SYSTEM = "the card's system dgx-h100 has 8 a node, the traces count 4 devices"
+OF_BOTH = "the card says 8 a node (hardware.per_node), and its system gb200-nvl72 has 4"
 
 
 def test_a_file_of_several_ranks_is_of_one_node() -> None:
@@ -74,11 +78,7 @@ def test_a_file_of_several_ranks_is_of_one_node() -> None:
         # the links of TPUs do not end with the node
         (TWO_FILES, {"vendor": "google"}, NOBODY),
         (FOUR_FILES, {"device_count": 1, "world_size": 16}, NOBODY),
-        (
-            FOUR_FILES,
-            {"device_count": 8, "world_size": 12},
-            "the traces count 8 devices, of which 12 ranks fill no whole number of nodes",
-        ),
+        (FOUR_FILES, {"device_count": 8, "world_size": 12}, NOT_WHOLE),
     ],
 )
 def test_files_and_counts_need_not_tell(files: list[str], facts: dict[str, Any], reason: str) -> None:
@@ -113,27 +113,11 @@ def test_devices_that_a_trace_counts_are_a_nodes() -> None:
 @pytest.mark.parametrize(
     ("hardware", "facts", "said"),
     [
-        (
-            {"per_node": 4},
-            {"device_count": 8, "world_size": 16},
-            "the card says 4 a node (hardware.per_node), the traces count 8 devices",
-        ),
+        ({"per_node": 4}, {"device_count": 8, "world_size": 16}, OF_CARD),
         # as many ranks as the smaller number are on one node by either
-        (
-            {"per_node": 4},
-            {"device_count": 8, "world_size": 5},
-            "the card says 4 a node (hardware.per_node), the traces count 8 devices",
-        ),
-        (
-            {"system": "dgx-h100"},
-            {"device_count": 4, "world_size": 5},
-            "the card's system dgx-h100 has 8 a node, the traces count 4 devices",
-        ),
-        (
-            {"system": "gb200-nvl72", "per_node": 8},
-            {},
-            "the card says 8 a node (hardware.per_node), and its system gb200-nvl72 has 4",
-        ),
+        ({"per_node": 4}, {"device_count": 8, "world_size": 5}, OF_CARD),
+        ({"system": "dgx-h100"}, {"device_count": 4, "world_size": 5}, OF_SYSTEM),
+        ({"system": "gb200-nvl72", "per_node": 8}, {}, OF_BOTH),
         ({"system": "dgx-h100", "per_node": 8}, {}, None),
         ({"per_node": 8}, {"device_count": 4, "world_size": 4}, None),
         # a node that is used in part, a process that sees its own device alone

@@ -70,12 +70,7 @@ def test_always_the_same_rank(tmp_path: Path) -> None:
     ("late", "named", "pattern", "words"),
     [
         (lambda rank, step, _: 5 * step * (rank == 1), 1, "drifting", "its lateness drifts, from "),
-        (
-            lambda rank, step, _: 80 * (rank == 3 and step % 3 == 0),
-            3,
-            "periodic",
-            ": in every 3rd step (p = ",
-        ),
+        (lambda rank, step, _: 80 * (rank == 3 and step % 3 == 0), 3, "periodic", ": in every 3rd step (p"),
         (lambda rank, step, _: 80 * (rank == 3 and step >= 10), 3, "since", ": since step 10 (p = "),
         # as sequence lengths that are drawn anew in each step: who is late in one call is in all of them
         (

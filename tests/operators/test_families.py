@@ -623,11 +623,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("lu", (t(3, 3, dtype="c64"), (3, 3)), "complex numbers"),
     ("eigh", (t(3, 3), (3, 3)), "number of iterations of eigh"),
     ("ragged_dot_general", (bf16(6, 3), bf16(2, 3, 4), GROUPS), "its attributes are not recorded"),
-    (
-        XFORMERS,
-        (*EQUAL, None, None, i32(1), 6, 6, 0.0, 1.0, True, -1, -1, False, None),
-        "lengths of its cached keys",
-    ),
+    (XFORMERS, (*EQUAL, None, None, i32(1), 6, 6, 0.0, 1.0, True, -1, -1, False, None), "its cached keys"),
     # before it had a window: argument 10 is return_softmax
     (XFORMERS, (*TWELVE, *SEQUENCES, 0.0, 1.0, True, False), "its window is not recorded"),
     ("te_gemm", (bf16(6, 3), t(1), bf16(4, 4), (6, 4), "bf16"), "which dimensions it contracts"),
