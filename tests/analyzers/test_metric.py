@@ -34,11 +34,8 @@ from cclbench.analyzers.metric import (
 )
 from cclbench.analyzers.swept import own_sweeps
 from cclbench.analyzers.view.columns import (
-    has_values,
     has_word,
     matching_rows,
-    row_spans,
-    with_values,
     with_words,
     word_codes,
 )
@@ -232,18 +229,6 @@ def test_words_of_chunks_that_number_them_differently_and_of_plain_columns() -> 
     assert [words[n] for n in numbers] == [0, 1, 2, 3]
 
 
-def test_rows_with_values_in_all_of_the_columns_and_their_spans() -> None:
-    batch = pa.RecordBatch.from_pydict({"a": [1, None, 3, 4], "b": ["x", "y", None, "z"]})
-    assert has_values(batch, "a").tolist() == [True, False, True, True]
-    assert has_values(batch, "a", "b").tolist() == [True, False, False, True]
-    assert has_values(batch).tolist() == [True] * 4
-    assert with_values(pa.Table.from_batches([batch]), "a", "b")["a"].to_pylist() == [1, 4]
-    # A span is from its start for its duration.
-    batch = pa.RecordBatch.from_pydict({"start_ns": [5, 9], "dur_ns": [2, 0]})
-    starts, ends = row_spans(batch)
-    assert (starts.tolist(), ends.tolist()) == ([5, 9], [7, 9])
-
-
 MEMBERS = {"0-15": tuple(range(16)), "0-7": tuple(range(8)), "0-8": tuple(range(9))}
 
 
@@ -411,12 +396,6 @@ def test_busy_time_of_a_cpu() -> None:
     assert pieces(rank.compute) == [(0, 12), (15, 30), (40, 45), (48, 50), (93, 95), (97, 98)]
     assert pieces(rank.communication) == [(45, 48), (60, 90), (95, 97)]
     assert pieces(rank.copies) == []
-
-
-def test_the_window_of_an_instant() -> None:
-    rank = a_rank([], [window(0, 10, 1), window(10, 20, 2), window(30, 40, 3)])
-    at = np.array([-1, 0, 9, 10, 19, 20, 29, 30, 39, 40])
-    assert rank.window_of(at).tolist() == [-1, 0, 0, 1, 1, -1, -1, 2, 2, -1]
 
 
 def test_rows_that_begin_in_a_window() -> None:

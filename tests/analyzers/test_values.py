@@ -15,7 +15,6 @@ from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, n
 from cclbench.analyzers.view.blurred import AmbiguousKernels
 from cclbench.analyzers.view.values import (
     OPEN_WINDOW,
-    by_step,
     parts_over_ranks,
     per_step,
     rate_at_slowest_rank,
@@ -114,12 +113,6 @@ def two_ranks() -> dict[int, list[Value]]:
         0: [*stepped, Value(value=9.0, step=3, stat="open"), no_value("none", step=4)],
         2: [Value(value=1.0), Value(value=8.0, step=1)],
     }
-
-
-def test_values_by_step_and_under_none_those_of_ranks_without_steps() -> None:
-    assert by_step(two_ranks()) == {1: [4, 8], 2: [6], None: [7]}
-    assert by_step(two_ranks(), "open") == {3: [9], None: [3]}
-    assert by_step({0: [Value(value=0.0)]}) == {None: [0]}
 
 
 def test_the_slowest_rank_of_each_step_sets_the_rate() -> None:
