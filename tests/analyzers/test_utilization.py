@@ -14,7 +14,7 @@ from helpers.typed import figures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.analyzers.metric import Coverage, resolve_metrics
+from cclbench.analyzers.metric import Coverage, NotApplicable, resolve_metrics
 from cclbench.analyzers.rows import select_alias_rows
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.sequences import SUMS, merge_sequences, rank_sequences
@@ -252,6 +252,13 @@ def test_ranks_add_up() -> None:
     other = rank_sequences(a_rank([*TURNS[:2], kernel("c", 30, 31)], [window(0, 100)], rank=1), 2)
     both = found(merge_sequences([one.table, other.table]), 2)
     assert both == {("a", "b"): (2, 30, 10), ("b", "c"): (1, 6, 10)}
+
+
+def test_without_kernels_there_are_none_and_a_reason() -> None:
+    with pytest.raises(NotApplicable, match="the rank runs no kernels in the window"):
+        rank_sequences(a_rank([event("copy", 0, 10)], [window(0, 100)]), 2)
+    with pytest.raises(NotApplicable, match="the CPU is the device"):
+        rank_sequences(a_rank([event("op", 0, 10)], [window(0, 100)], works_on="host"), 2)
 
 
 ROW = st.tuples(
