@@ -224,9 +224,7 @@ def test_a_small_source_is_read_and_computed_in_this_process(
         cclbench.run(job, store=store / "large", engine=Processes(2, as_it_pays=True))
 
 
-def test_a_file_read_in_parts_gives_what_it_gives_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_in_parts_gives_what_it_gives_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "rank0.json", events(steps=50), **of_rank(0))
     whole = cclbench.run(path, store=tmp_path / "whole")
     monkeypatch.setattr(cclbench.formats.kineto, "PART_BYTES", path.stat().st_size // 5)
@@ -306,11 +304,7 @@ def refused(source: Path, store: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "told", "said"),
     [
-        (
-            "rank1.json",
-            of_rank(1, world=4),
-            ["a world of 2 ranks in rank0.json", "a world of 4 ranks in rank1.json"],
-        ),
+        ("rank1.json", of_rank(1, world=4), ["world of 2 ranks in rank0.json", "of 4 ranks in rank1.json"]),
         ("again/rank1.json", of_rank(1), ["again/rank1.json", "rank1.json: claims rank 1"]),
         ("rank2.json", of_rank(2), ["rank2.json: is rank 2 of a world of 2"]),
         ("rank3.json", of_rank(1), ["rank 1 by its distributedInfo but rank 3 by its file name"]),
@@ -459,9 +453,7 @@ def test_a_kernels_operator_is_stated_or_found_by_its_launch(tmp_path: Path, own
 
 
 @pytest.mark.parametrize(("beside_us", "factor"), [(45, 1.5), (24, 0.8)])
-def test_a_replay_slows_kernels_by_the_runs_own_contention(
-    tmp_path: Path, beside_us: float, factor: float
-) -> None:
+def test_a_replay_slows_kernels_by_own_contention(tmp_path: Path, beside_us: float, factor: float) -> None:
     """Beside communication 45 µs, alone 30: 1.5; the one of 90 µs has other shapes.  0.8 is confounded."""
     trace = write(tmp_path / "trace.json", launched(beside_us, own_ids=True))
     run = cclbench.run(trace, store=tmp_path / "store", metrics=["compute.contention"])

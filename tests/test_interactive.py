@@ -100,18 +100,12 @@ def test_pictures_are_shown_and_kept(run: cclbench.Run, other: cclbench.Run, tmp
     # a run without metrics draws what it computes
     assert len(labels(cclbench.plot(cclbench.ingest(run.record.source, store=run.store)))) == 5
     assert pictures[0].save(tmp_path / "bars.svg").read_text().startswith("<?xml")
-    with pytest.raises(UsageError, match="unsupported picture format"):
-        pictures[0].save(tmp_path / "bars.gif")
-    with pytest.raises(UsageError, match="no complete step 99"):
-        cclbench.timeline(run, step=99)
 
 
 def test_pages(run: cclbench.Run, other: cclbench.Run, tmp_path: Path) -> None:
     page = cclbench.report(run, tmp_path / "run.html").read_text()
     assert run.findings[0].claim in page
     assert run.id in cclbench.report(cclbench.compare(run, other), tmp_path / "both.html").read_text()
-    with pytest.raises(UsageError, match="a report is an HTML page"):
-        cclbench.report(run, tmp_path / "run.txt")
 
 
 def test_the_cell_of_a_run_has_verdict_bars_and_figures(run: cclbench.Run) -> None:

@@ -33,9 +33,7 @@ def equal_in_little_memory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("trace", TRACES)
-def test_on_accelerators(
-    test_data: Path, trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_accelerators(test_data: Path, trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     equal_in_little_memory(cclbench.ingest(test_data / trace, store=tmp_path), monkeypatch)
 
 

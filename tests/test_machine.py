@@ -41,6 +41,10 @@ def tiers(of: Machine, *groups: tuple[int, ...]) -> list[str | None]:
 
 
 NOBODY = "neither a card nor the traces tell which ranks share a node"
+NOT_WHOLE = "the traces count 8 devices, of which 12 ranks fill no whole number of nodes"
+OF_CARD = "the card says 4 a node (hardware.per_node), the traces count 8 devices"
+OF_SYSTEM = "the card's system dgx-h100 has 8 a node, the traces count 4 devices"
+OF_BOTH = "the card says 8 a node (hardware.per_node), and its system gb200-nvl72 has 4"
 
 
 def test_a_file_of_several_ranks_is_of_one_node() -> None:
@@ -74,11 +78,7 @@ def test_a_file_of_several_ranks_is_of_one_node() -> None:
         # the links of TPUs do not end with the node
         (TWO_FILES, {"vendor": "google"}, NOBODY),
         (FOUR_FILES, {"device_count": 1, "world_size": 16}, NOBODY),
-        (
-            FOUR_FILES,
-            {"device_count": 8, "world_size": 12},
-            "the traces count 8 devices, of which 12 ranks fill no whole number of nodes",
-        ),
+        (FOUR_FILES, {"device_count": 8, "world_size": 12}, NOT_WHOLE),
     ],
 )
 def test_files_and_counts_need_not_tell(files: list[str], facts: dict[str, Any], reason: str) -> None:
@@ -113,27 +113,11 @@ def test_devices_that_a_trace_counts_are_a_nodes() -> None:
 @pytest.mark.parametrize(
     ("hardware", "facts", "said"),
     [
-        (
-            {"per_node": 4},
-            {"device_count": 8, "world_size": 16},
-            "the card says 4 a node (hardware.per_node), the traces count 8 devices",
-        ),
+        ({"per_node": 4}, {"device_count": 8, "world_size": 16}, OF_CARD),
         # as many ranks as the smaller number are on one node by either
-        (
-            {"per_node": 4},
-            {"device_count": 8, "world_size": 5},
-            "the card says 4 a node (hardware.per_node), the traces count 8 devices",
-        ),
-        (
-            {"system": "dgx-h100"},
-            {"device_count": 4, "world_size": 5},
-            "the card's system dgx-h100 has 8 a node, the traces count 4 devices",
-        ),
-        (
-            {"system": "gb200-nvl72", "per_node": 8},
-            {},
-            "the card says 8 a node (hardware.per_node), and its system gb200-nvl72 has 4",
-        ),
+        ({"per_node": 4}, {"device_count": 8, "world_size": 5}, OF_CARD),
+        ({"system": "dgx-h100"}, {"device_count": 4, "world_size": 5}, OF_SYSTEM),
+        ({"system": "gb200-nvl72", "per_node": 8}, {}, OF_BOTH),
         ({"system": "dgx-h100", "per_node": 8}, {}, None),
         ({"per_node": 8}, {"device_count": 4, "world_size": 4}, None),
         # a node that is used in part, a process that sees its own device alone
@@ -254,14 +238,9 @@ def test_the_world_is_as_traces_state_it_and_devices_have_their_names() -> None:
 def test_a_card_names_the_accelerator() -> None:
     found = machine(FOUR_FILES, card(accelerator="nvidia-a100-sxm-40gb"), device_name=H100).accelerator
     assert (found.value.id, found.learned_from) == ("nvidia-a100-sxm-40gb", "card")
-    assert found.contradicts == (
-        "the card says nvidia-a100-sxm-40gb, the traces name nvidia-h100-sxm: nvidia-a100-sxm-40gb is used",
-    )
+    assert "the traces name nvidia-h100-sxm: nvidia-a100-sxm-40gb is used" in found.contradicts[0]
     by_system = machine(FOUR_FILES, card(system="dgx-a100"), device_name=H100).accelerator
-    assert by_system.contradicts == (
-        "the system dgx-a100 has nvidia-a100-sxm-80gb, the traces name nvidia-h100-sxm: "
-        "nvidia-a100-sxm-80gb is used",
-    )
+    assert by_system.contradicts[0].startswith("the system dgx-a100 has nvidia-a100-sxm-80gb, the traces")
     # a system asked for by name is the caller's, who knows; what the traces name is still said of it
     asked = machine_of_ranks(None, {0: TraceFacts(device_name=H100)}, {0: "a"}, system="dgx-a100")
     assert asked.accelerator.contradicts
@@ -290,10 +269,7 @@ def test_links_are_those_of_systems_with_such_nodes() -> None:
     """Of the six systems of eight H100, whose links are alike; their networks differ."""
     found = assumed(8).system
     assert (found.value.id, found.learned_from) == ("a node of 8 × nvidia-h100-sxm", "assumption")
-    assert found.reason == (
-        "links as of aws-p5, azure-nd-h100-v5, dgx-h100, gcp-a3-high, gcp-a3-mega, oci-h100-8, since no card"
-        " names the system"
-    )
+    assert (found.reason or "").startswith("links as of aws-p5, azure-nd-h100-v5, dgx-h100, gcp-a3-high, ")
     assert found.value.scale_up == catalog.system("dgx-h100").scale_up
     assert found.value.scale_out is None
     # some of them have hosts of AMD's, some of Intel's; all of B200 have Intel's
@@ -322,9 +298,7 @@ def test_a_system_needs_its_accelerator_and_its_nodes() -> None:
     nobody = machine(FOUR_FILES, device_count=8, world_size=16).system
     assert nobody.reason == "neither the card (hardware.accelerator) nor the trace names the accelerator"
     scattered = machine(FOUR_FILES, device_name=H100, world_size=16).system
-    assert scattered.reason == (
-        "neither the card (hardware.system, hardware.per_node) nor the trace says what a node holds"
-    )
+    assert "nor the trace says what a node holds" in (scattered.reason or "")
 
 
 def test_a_card_states_the_rate_of_links_and_the_interfaces() -> None:
@@ -362,9 +336,7 @@ def test_a_card_states_the_rate_of_links_and_the_interfaces() -> None:
         (3, (2,), None),
     ],
 )
-def test_which_counted_devices_are_nodes(
-    world: int | None, counts: tuple[int, ...], node: int | None
-) -> None:
+def test_which_devices_are_nodes(world: int | None, counts: tuple[int, ...], node: int | None) -> None:
     of = Machine(ranks=(0,), stated_world=world, counts=counts)
     assert of.node_of(0) == node
 

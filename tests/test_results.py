@@ -113,9 +113,7 @@ def test_rows_that_lie_in_a_file_answer_as_those_in_memory(
     assert [len(part) for part in far.slices(2)] == [len(part) for part in near.slices(2)]
 
 
-def test_results_without_room_for_them_are_an_input_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_without_room_are_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

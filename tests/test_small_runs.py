@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 PROGRAM = """
 import sys
 from cclbench.cli import main
@@ -32,14 +30,6 @@ def test_a_stored_run_is_shown_without_them(repository: Path, tmp_path: Path) ->
     imported(*words)
     assert imported(*words, slow=f"{SLOW},cclbench.studies.published") == []
     assert imported(*words, "--json", "--metric", "time.*") == []
-
-
-@pytest.mark.parametrize(
-    "words", [("list", "metrics"), ("explain", "time.step"), ("explain", "comm.*", "--json"), ("--help",)]
-)
-def test_metrics_are_told_without_them(words: tuple[str, ...]) -> None:
-    needless = "numpy,pyarrow,rich" if words == ("--help",) else "pyarrow.parquet"
-    assert imported(*words, slow=f"{SLOW},{needless}") == []
 
 
 def test_no_run_loads_pandas_before_a_frame_is_asked_for(repository: Path, tmp_path: Path) -> None:

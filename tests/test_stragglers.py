@@ -12,7 +12,6 @@ import pytest
 
 import cclbench
 from cclbench.cli import main
-from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
 from cclbench.stragglers import RunStragglers, find_stragglers
 
@@ -71,12 +70,7 @@ def test_always_the_same_rank(tmp_path: Path) -> None:
     ("late", "named", "pattern", "words"),
     [
         (lambda rank, step, _: 5 * step * (rank == 1), 1, "drifting", "its lateness drifts, from "),
-        (
-            lambda rank, step, _: 80 * (rank == 3 and step % 3 == 0),
-            3,
-            "periodic",
-            ": in every 3rd step (p = ",
-        ),
+        (lambda rank, step, _: 80 * (rank == 3 and step % 3 == 0), 3, "periodic", ": in every 3rd step (p"),
         (lambda rank, step, _: 80 * (rank == 3 and step >= 10), 3, "since", ": since step 10 (p = "),
         # as sequence lengths that are drawn anew in each step: who is late in one call is in all of them
         (
@@ -94,11 +88,6 @@ def test_lateness_over_time(tmp_path: Path, late: Late, named: int | None, patte
     assert words in found.words
     expected = (3 if pattern == "periodic" else None, 10 if pattern == "since" else None)
     assert (found.period, found.since) == expected
-
-
-def test_one_step_tells_nothing_over_time(tmp_path: Path) -> None:
-    found = only(job(tmp_path / "job", lambda rank, *_: 50 * (rank == 2), steps=1))
-    assert (found.named, found.pattern) == (None, "one step")
 
 
 ALWAYS: Late = lambda rank, *_: 50 * (rank == 2)  # noqa: E731
@@ -136,17 +125,6 @@ def test_several_captures(tmp_path: Path) -> None:
     }
     for runs, words in said.items():
         assert find_stragglers(runs).words == words
-
-
-def test_ranks_of_several_stages_are_not_compared(tmp_path: Path) -> None:
-    run = job(tmp_path / "job", lambda rank, *_: 50 * (rank == 2))
-    staged = tmp_path / "staged"
-    staged.mkdir()
-    (staged / "job.csv").write_text((tmp_path / "job" / "job.csv").read_text())
-    (staged / "timeline.yaml").write_text(MAPPING.replace("dp", "pp"))
-    with pytest.raises(UsageError, match="span pipeline stages"):
-        only(cclbench.ingest(staged, store=tmp_path / "store", jobs=1))
-    assert only(run).named == 2
 
 
 def test_a_page_of_80_columns_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,11 +13,9 @@ from cclbench.hardware import catalog
 from cclbench.hardware.calibration import (
     Calibration,
     calibrate,
-    must_be_others,
     read_calibration,
     write_calibration,
 )
-from cclbench.hardware.validation import COLUMNS, validate_sweeps, validation_rows
 from cclbench.sweep_sources import read_sweeps
 
 HEAD = (
@@ -65,32 +63,9 @@ def test_a_calibration_merges_them_and_does_not_keep_their_files(sweeps: list[Pa
     assert read_calibration(tmp_path / "p5.yaml") == by
 
 
-def test_releases_do_not_merge_and_a_file_without_a_sweep_is_refused(
-    sweeps: list[Path], tmp_path: Path
-) -> None:
+def test_releases_do_not_merge_nor_is_a_file_without_a_sweep_read(sweeps: list[Path], tmp_path: Path) -> None:
     newer = csv(tmp_path / "newer.csv", (2**20, 90), release="2.27.3")
     with pytest.raises(UsageError, match=r"first\.csv and newer\.csv both measure all_reduce, 16 ranks"):
         calibrate(read_sweeps([sweeps[0], newer], P5).sweeps, P5)
     with pytest.raises(InputError, match="contains no sweep of a collective"):
         read_sweeps([csv(tmp_path / "none.csv", (2**20, 0))], P5)
-
-
-def test_the_model_beside_them(sweeps: list[Path]) -> None:
-    checked = validate_sweeps(read_sweeps(sweeps, P5).sweeps, P5)
-    assert [len(each.size_deviations) for each in checked] == [2, 2]
-    rows = validation_rows(checked)
-    assert all(tuple(row) == COLUMNS for row in rows)
-    of_all = [row for row in rows if row["sizes"] == "all sizes"]
-    counts = [(row["sweep"], row["count"]) for row in of_all]
-    assert counts == [("first.csv", 2), ("second.csv", 2), (None, 4)]
-    assert {row["basis"] for row in rows} == {"spec"}
-
-
-def test_what_calibrates_is_not_validated_by_it(sweeps: list[Path], tmp_path: Path) -> None:
-    """The same figures under another file's name are the same sweep."""
-    first, second = read_sweeps(sweeps, P5).sweeps
-    must_be_others([second], given=[first])
-    copy = tmp_path / "copy.csv"
-    copy.write_text(sweeps[0].read_text())
-    with pytest.raises(UsageError, match=r"copy\.csv is one of the calibration's own sweeps"):
-        must_be_others(read_sweeps([copy], P5).sweeps, given=[first])

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from analyzers.test_traced_blocks import history, memory, operator
 from formats.test_memory_snapshot import block, event, segment, snapshot
-from helpers.hand_made import a_rank, compute, main, reason, run_parts, values, window
+from helpers.hand_made import a_rank, compute, window
 from helpers.hand_made import event as row
+from helpers.hand_values import main, reason, run_parts, values
 
 import cclbench
 from cclbench.analyzers import stand_ins

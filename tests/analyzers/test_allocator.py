@@ -8,10 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 from helpers.hand_made import Evidence, a_rank, event
 
-from cclbench.analyzers.view.allocator import OLDER, Blocks, History, Owners, Site
+from cclbench.analyzers.view.allocator import OLDER, Blocks, History, Owners
 from cclbench.analyzers.view.histories import of_run, of_trace
 
 
@@ -31,25 +30,6 @@ OWNERS = Owners(
     end=ns(8, 7, 6, 8, 8, 5),
     released=ns(8, 7, 6, 8, 8, 5),
 )
-
-
-def test_bytes_over_time_of_all_and_of_some_owners() -> None:
-    assert OWNERS.allocated().tolist() == [70, 170, 200, 230, 235, 230, 130, 80]
-    assert OWNERS.allocated([OLDER]).tolist() == [70] * 7 + [20]
-    assert OWNERS.allocated([1]).tolist() == [0, 100, 100, 130, 130, 130, 30, 30]
-    assert OWNERS.allocated([OLDER, 2]).tolist() == [70, 70, 100, 100, 100, 100, 100, 50]
-    assert OWNERS.allocated([]).tolist() == [0] * 8
-
-
-def test_what_is_held_at_a_moment_with_most_bytes_first() -> None:
-    assert OWNERS.owners_at(0) == (Site(None, 70, 2), [])
-    older, others = OWNERS.owners_at(4)
-    assert older == Site(None, 70, 2)
-    assert others == [(1, Site("a.py:1", 130, 2)), (2, Site(None, 30, 1)), (3, Site("c.py:3", 5, 1))]
-    # At the end both hold 30 B, and owner 3 nothing any more.
-    older, others = OWNERS.owners_at(7)
-    assert older == Site(None, 20, 1)
-    assert others == [(2, Site(None, 30, 1)), (1, Site("a.py:1", 30, 1))]
 
 
 def a_history(**changes: Any) -> History:
@@ -77,17 +57,7 @@ def test_there_is_a_curve_where_two_moments_were_recorded() -> None:
 
 def test_contradictions_are_told_in_words() -> None:
     assert a_history().qualifier_words is None
-    assert a_history(contradictions=1234).qualifier_words == (
-        "1,234 blocks contradict the events: some were not recorded, or memory changed between the last event"
-        " and the snapshot"
-    )
-
-
-@pytest.mark.parametrize(("device", "label"), [(1, "device 1"), (0, "device 0"), (None, "cpu")])
-def test_the_label_names_the_device_and_on_request_the_file(device: int | None, label: str) -> None:
-    history = a_history(device=device)
-    assert (history.device_label(), history.device_label(with_file=True)) == (label, f"a.pickle, {label}")
-    assert replace(history, file=None).device_label(with_file=True) == label
+    assert "1,234 blocks contradict the events" in (a_history(contradictions=1234).qualifier_words or "")
 
 
 def test_a_history_at_some_moments_keeps_what_is_known() -> None:

@@ -22,9 +22,9 @@ from cclbench.analyzers.view.arrivals import (
     matched_in_windows,
     matched_rows,
 )
-from cclbench.analyzers.view.collectives import Label, collective_payloads, label_numbers, sum_by_wider_label
+from cclbench.analyzers.view.collectives import Label, collective_payloads
 from cclbench.analyzers.view.exchanged import ExchangedBytes, exchanged_bytes
-from cclbench.analyzers.view.exposed import Exposed, Shared, split_exposed
+from cclbench.analyzers.view.exposed import Exposed, split_exposed
 from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, rank_meetings
 from cclbench.analyzers.waiting import mean_over_instances
 from cclbench.ground.intervals import union
@@ -51,16 +51,6 @@ def test_what_is_not_complete_is_counted_by_the_first_reason_that_holds() -> Non
     # Groups of one are in no coverage, be they complete or not; reasons that do not occur are not listed.
     assert found.coverage == Coverage(1, 6, 1, 1 + 8 + 16 + 32 + 64 + 256)
     assert matched_rows(collectives_table(rows[0])).left_out == {}
-
-
-def test_matched_collectives_are_those_of_the_window_that_are_complete() -> None:
-    whole = collective("all_reduce", 10, 20, wait_ns=5, instance=1, **PAIR)
-    outside = whole | {"start_ns": 110, "end_ns": 120, "instance": 2}
-    rank = a_rank([], [window(0, 100)], [collective("all_gather", 30, 50, **PAIR), whole, outside])
-    own, found = matched_collectives(rank)
-    assert own["collective"].to_pylist() == [1]
-    assert (found.complete.tolist(), found.coverage) == ([False, True], Coverage(1, 2, 10, 30))
-    assert len(matched_in_windows(rank)[0]) == 2
 
 
 def test_nothing_matched_is_unknown_unless_all_are_alone() -> None:
@@ -129,17 +119,6 @@ def test_what_a_rank_does_since_its_groups_previous_collective() -> None:
     assert isinstance(value.detail, Arrivals)
 
 
-@pytest.mark.parametrize(
-    ("rows", "spent"),
-    [([], [0, 0, 0, 57]), ([compute(20, 30)], [10, 0, 0, 47]), ([compute(80, 90)], [0, 0, 0, 57])],
-)
-def test_before_its_first_collective_a_rank_idles(rows: list[dict[str, Any]], spent: list[int]) -> None:
-    call = collective("all_reduce", 50, 60, arrival_ns=57, wait_ns=0, instance=0, **PAIR)
-    found, _ = a_rank(rows, [window(0, 100)], [call]).arrivals
-    assert found.before.tolist() == [NOTHING_BEFORE]
-    assert found.spent[:, 0].tolist() == spent
-
-
 @pytest.mark.parametrize("others", [0, 1, 2])
 def test_the_first_collective_of_a_group_has_none_before_it(others: int) -> None:
     """Whatever the number of groups is, and wherever the group stands among them."""
@@ -198,14 +177,6 @@ def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
     assert (found.earliest_ns.tolist(), found.latest_ns.tolist()) == ([50, 70, 290], [60, 90, 300])
 
 
-@pytest.mark.parametrize("number", [0, 1, 5])
-def test_an_instance_of_any_number_is_one(number: int) -> None:
-    found = rank_meetings({rank: [part([number], [rank], [REDUCE])] for rank in (0, 1)})
-    assert (found.first.tolist(), found.count.tolist()) == ([0], [2])
-    with pytest.raises(NotApplicable, match="no collective has all its ranks among the selected ones"):
-        rank_meetings({rank: [part([number + rank], [5], [REDUCE])] for rank in (0, 1)})
-
-
 def test_instances_of_groups_are_without_sends_and_receives() -> None:
     found = rank_meetings(three_ranks()).of_groups()
     assert [row[:3] for row in listed(found)] == [(0, 4, 50), (0, 1, 60), (1, 3, 70), (1, 1, 80), (1, 4, 90)]
@@ -214,14 +185,6 @@ def test_instances_of_groups_are_without_sends_and_receives() -> None:
     sends = {rank: [part([7], [rank], [SEND])] for rank in (3, 4)}
     with pytest.raises(NotApplicable, match="all matched collectives are sends and receives"):
         rank_meetings(sends).of_groups()
-
-
-def test_chosen_instances_keep_their_rows() -> None:
-    found = rank_meetings(three_ranks()).select_instances(np.array([True, False, True]))
-    assert [row[:3] for row in listed(found)] == [(0, 4, 50), (0, 1, 60), (1, 3, 290), (1, 4, 300)]
-    assert [found.labels[n] for n in found.label] == [REDUCE] * 2 + [SEND] * 2
-    assert found.spent[0].tolist() == [50, 60, 290, 300]
-    assert (found.earliest_ns.tolist(), found.latest_ns.tolist()) == ([50, 290], [60, 300])
 
 
 def test_a_figure_over_instances_leaves_out_what_its_ranks_do_and_instances_that_lack_one() -> None:
@@ -297,33 +260,6 @@ def test_payload_is_the_larger_side_where_that_is_known(
     assert (size.tolist(), known.tolist()) == ([1, expected[0]], [True, expected[1]])
 
 
-def test_a_collective_counts_under_its_kind_its_kind_and_group_and_its_dimension() -> None:
-    of_group, whole = Label("send", "0-1"), Label("send", "0-1", "pp")
-    assert list(whole.wider_labels()) == [Label("send"), of_group, Label(dimension="pp")]
-    assert list(Label("send").wider_labels()) == [Label("send")]
-    assert list(Label("send", "0-1").wider_labels()) == [Label("send"), Label("send", "0-1")]
-    assert list(Label("send", None, "pp").wider_labels()) == [Label("send"), Label(dimension="pp")]
-    # Amounts add up under every label.
-    known = [Label("send", "0-1", "pp"), Label("send", "2-3", "pp"), Label("recv", "0-1")]
-    expected = {Label("send"): Fraction(7, 3), Label("send", "0-1"): Fraction(1, 3), Label("send", "2-3"): 2}
-    expected |= {Label(dimension="pp"): Fraction(7, 3), Label("recv"): 4, Label("recv", "0-1"): 4}
-    assert sum_by_wider_label(known, [Fraction(1, 3), Fraction(2), Fraction(4)]) == expected
-
-
-def test_labels_are_sorted_by_kind_group_and_dimension_and_unknown_kinds_are_named() -> None:
-    told = [("send", "2-3", "pp"), (None, None, None), ("all_reduce", "9", "tp"), ("send", "0-1", "tp")]
-    told += [("send", "0-1", "pp"), ("unknown", None, None), ("send", None, "zz"), ("send", "0-1", None)]
-    told.append(told[4])
-    rows = [collective(k, 0, 1, group=g, dimension=d) for k, g, d in told]
-    number, found = label_numbers(collectives_table(*rows))
-    assert found == [
-        *(Label("all_reduce", "9", "tp"), Label("send", None, "zz"), Label("send", "0-1", None)),
-        *(Label("send", "0-1", "pp"), Label("send", "0-1", "tp"), Label("send", "2-3", "pp")),
-        Label("unknown"),
-    ]
-    assert number.tolist() == [5, 6, 0, 4, 3, 6, 1, 2, 3]
-
-
 def exposed(
     calls: list[dict[str, Any]], alone: list[tuple[int, int]], windows: list[tuple[int, int]]
 ) -> Exposed:
@@ -335,18 +271,6 @@ def exposed(
 # matched the broadcast, 50-70, nor the collective of no kind, 70-75.
 CALLS = [collective("all_reduce", 10, 60, wait_ns=20), collective("all_gather", 40, 80, least_wait_ns=10)]
 CALLS += [collective("broadcast", 50, 70), collective(None, 70, 75)]
-
-
-def test_waiting_transfer_and_what_nobody_knows_share_each_instant() -> None:
-    found = exposed(CALLS, [(0, 100)], [(0, 100)])
-    assert found.labels == [Label("all_gather"), Label("all_reduce"), Label("broadcast"), Label("unknown")]
-    # 40-50 and 60-75 are two collectives' each, 50-60 three's.
-    third, half = Fraction(10, 3), Fraction(5, 2)
-    assert found.wait.by_label() == [5, 20, 0, 0]
-    assert found.transfer.by_label() == [0, 10 + 5 + third, 0, 0]
-    assert found.unmatched.by_label() == [third + 5 + half + 5, 0, third + 5, half]
-    assert sum(found.by_label()) == 70
-    assert found.any_matched
 
 
 HALF = Fraction(5, 2)
@@ -371,25 +295,6 @@ def test_only_what_is_exposed_and_in_a_window_counts(
 ) -> None:
     found = exposed(calls, alone, windows)
     assert tuple(own.by_window() for own in (found.wait, found.transfer, found.unmatched)) == expected
-
-
-def test_nothing_is_matched_without_exposed_waiting_or_transfer() -> None:
-    assert not exposed(CALLS, [(60, 100)], [(0, 100)]).any_matched
-    assert exposed(CALLS, [(59, 100)], [(0, 100)]).any_matched  # transfer alone
-    assert exposed(CALLS, [(0, 11)], [(0, 100)]).any_matched  # waiting alone
-    hidden = exposed(CALLS, [], [(0, 100)])
-    assert (hidden.any_matched, hidden.by_label()) == (False, [0, 0, 0, 0])
-    none = exposed([], [(0, 50)], [(0, 100)])
-    assert (none.labels, none.by_label(), none.any_matched) == ([], [], False)
-
-
-def test_shares_are_exact_fractions() -> None:
-    """Two labels in two windows: 1 ns alone, 2 ns among two, 5 ns among three."""
-    ns = np.array([[[1, 0], [0, 0]], [[2, 0], [2, 4]], [[0, 5], [5, 5]]])
-    shared = Shared((1, 2, 3), ns)
-    assert shared.by_label() == [1 + 1 + Fraction(5, 3), 3 + Fraction(10, 3)]
-    assert shared.by_window() == [1 + 2 + Fraction(5, 3), 2 + Fraction(10, 3)]
-    assert shared.by_window(np.array([True, False])) == [2, Fraction(5, 3)]
 
 
 GROUPS = {"0-2": (0, 1, 2), "0-1": (0, 1)}
@@ -455,12 +360,6 @@ def test_only_calls_whose_transfer_is_known_are_timed() -> None:
     assert (told.timed_bytes[0, 1], told.seconds[0, 1]) == (50, 0)
     assert np.isnan(told.pair_rates[0, 1])
     assert found([instant, exchange(60, transfer_ns=20)]).pair_rates[0, 1] == pytest.approx(80 / 20e-9)
-
-
-def test_several_groups_and_kinds_of_a_rank_add_up() -> None:
-    rows = [exchange(100), call("all_gather", 100, "0-1"), exchange(300, "0-2")]
-    rows += [call("all_reduce", 30, "0-2")]
-    assert found(rows).sent_bytes[0].tolist() == [0, 50 + 50 + 100 + 20, 120]
 
 
 def test_ranks_are_those_of_traces_and_of_groups_in_order() -> None:

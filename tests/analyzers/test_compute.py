@@ -6,23 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.hand_made import (
-    a_rank,
-    an_accelerator,
-    card,
-    collective,
-    comm,
-    compute,
-    event,
-    main,
-    parts,
-    reason,
-    rows_of,
-    run_parts,
-    told,
-    values,
-    window,
-)
+from helpers.hand_made import a_rank, an_accelerator, card, collective, comm, compute, event, window
+from helpers.hand_values import main, parts, reason, rows_of, run_parts, told, values
 
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.rank_view import RankView

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hand_made import Evidence, a_rank, card, compute, of_run, reason, rows_of, told, window
+from helpers.hand_made import Evidence, a_rank, card, compute, of_run, window
+from helpers.hand_values import reason, rows_of, told
 
 import cclbench
 from cclbench.analyzers.view.rank_view import RankView

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.hand_made import a_rank, event, main, reason, values, window
+from helpers.hand_made import a_rank, event, window
+from helpers.hand_values import main, reason, values
 
 from cclbench.analyzers.view.rank_view import RankView
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.hand_made import a_rank, compute, event, main, values, window
+from helpers.hand_made import a_rank, compute, event, window
+from helpers.hand_values import main, values
 
 from cclbench.analyzers.view.host_gaps import CAUSES
 from cclbench.analyzers.view.rank_view import RankView

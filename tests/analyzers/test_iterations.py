@@ -10,46 +10,16 @@ from typing import Any
 import pytest
 from formats.test_otlp_spans import line, span
 from formats.test_serving import VLLM
-from helpers.hand_made import (
-    Evidence,
-    a_rank,
-    card,
-    compute,
-    event,
-    in_ns,
-    launch,
-    main,
-    of_run,
-    parts,
-    reason,
-    run_parts,
-    values,
-    window,
-)
+from helpers.hand_made import Evidence, a_rank, card, compute, event, launch, of_run, window
+from helpers.hand_values import in_ns, main, parts, reason, run_parts, values
 
 import cclbench
 from cclbench.analyzers.metric import Value
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.classify.serving_steps import serving_phase
 from cclbench.record.run import Run
 
 PREFILL = "execute_context_2(512)_generation_0(0)"
 DECODE = "execute_context_0(0)_generation_6(6)"
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        *((PREFILL, "prefill"), (DECODE, "decode"), ("execute_context_10(5)_generation_20(20)", "mixed")),
-        ("execute_context_0(0)_generation_0(0)", None),
-        ("execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785sqsq32sqsk32785)", "decode"),
-        *(("step[EXTEND bs=2 toks=512]", "prefill"), ("step[DECODE bs=32]", "decode")),
-        *(("step[MIXED bs=3]", "mixed"), ("step[TARGET_VERIFY bs=3]", None)),
-        *(("execute_model", None), ("ProfilerStep#3", None)),
-    ],
-)
-def test_phase_by_the_engines_own_name(name: str, expected: str | None) -> None:
-    assert serving_phase(name) == expected
 
 
 def _step(number: int, begin: int, name: str) -> list[dict[str, Any]]:
@@ -117,9 +87,7 @@ def test_a_steps_launches_lie_within_one_annotation(first: int, last: int, held:
 
 
 @pytest.mark.parametrize(("begin", "launches"), [(100, [50, 60]), (-10, [])])
-def test_a_step_of_unknown_launch_or_before_all_annotations_has_no_phase(
-    begin: int, launches: list[int]
-) -> None:
+def test_a_step_of_unknown_launch_or_before_annotations_has_no_phase(begin: int, launches: list[int]) -> None:
     rows = [named(begin, begin + 240, DECODE), *(launch(at, n) for n, at in enumerate(launches))]
     rows += [compute(150 + n, 151 + n, correlation=n, step=0) for n in range(2)]
     assert "distinguishes prefill from decode" in reason(a_rank(rows, WINDOWS[:1]), METRIC)
@@ -274,9 +242,7 @@ def test_weights_and_cache_by_the_names_of_iterations_and_the_card(
     (found,) = values(rank, "memory.mbu")
     assert found.provenance == "derived"
     if not changes:
-        assert found.reason == (
-            "a device reads 2.00 kB of weights, and 20 B of KV cache for each token in context"
-        )
+        assert "2.00 kB of weights, and 20 B of KV cache for each token" in (found.reason or "")
 
 
 @pytest.mark.parametrize(
@@ -318,9 +284,7 @@ def test_a_clients_rates_tell_how_many_sequences_decode_at_once() -> None:
     assert of_client(hardware__count=None).reason == "the workload card lacks hardware.count"
 
 
-def test_a_clients_file_without_a_card_says_which_field_is_needed(
-    test_data: Path, evidence_store: Path
-) -> None:
+def test_a_clients_file_without_a_card_says_what_is_needed(test_data: Path, evidence_store: Path) -> None:
     file = test_data / "serving_repeats/A0_baseline_rep1.json"
     run = cclbench.run(file, store=evidence_store, metrics="mbu")
     assert [row["reason"] for row in run.rows] == ["needs a workload card with workload.precision"]

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hand_made import a_rank, comm, compute, parts, reason, rows_of, run_parts, values, window
+from helpers.hand_made import a_rank, comm, compute, window
+from helpers.hand_values import parts, reason, rows_of, run_parts, values
 
 from cclbench.analyzers.view.rank_view import RankView
 

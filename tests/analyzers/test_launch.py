@@ -6,21 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.hand_made import (
-    a_rank,
-    comm,
-    compute,
-    event,
-    in_ns,
-    main,
-    parts,
-    reason,
-    rows_of,
-    run_parts,
-    told,
-    values,
-    window,
-)
+from helpers.hand_made import a_rank, comm, compute, event, window
+from helpers.hand_values import in_ns, main, parts, reason, rows_of, run_parts, told, values
 
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.rank_view import RankView

@@ -10,18 +10,13 @@ import pyarrow as pa
 import pytest
 from helpers.hand_made import a_rank, comm, compute, event, window
 
-from cclbench.analyzers.metric import Coverage, Unknown
 from cclbench.analyzers.view.copies import exposed_copies
 from cclbench.analyzers.view.launches import (
-    SINCE_EVER,
     LaunchCalls,
     correlations_of,
     device_events,
     devices_of,
-    kernels_with_calls,
     launch_calls,
-    launched_kernels,
-    previous_ends,
     stream_numbers,
 )
 
@@ -72,50 +67,6 @@ def test_device_events_are_on_streams_in_order_of_track_and_device() -> None:
     batch = pa.RecordBatch.from_pydict({"device": pa.array([1, 0, None, 1, 1], pa.int16())})
     numbers, streams = stream_numbers(np.array([9, 7, 9, 7, 9]), devices_of(batch))
     assert (numbers.tolist(), streams) == ([3, 0, 2, 1, 3], [(7, 0), (7, 1), (9, None), (9, 1)])
-
-
-def test_a_stream_is_free_from_the_latest_end_before_on() -> None:
-    ends = np.array([10, 50, 20, 30, 60, 70])
-    streams = np.array([0, 1, 0, 1, 1, 2])
-    assert previous_ends(ends, streams).tolist() == [SINCE_EVER, SINCE_EVER, 10, 50, 50, SINCE_EVER]
-    assert previous_ends(np.array([5]), np.array([3])).tolist() == [SINCE_EVER]
-    assert previous_ends(np.empty(0, np.int64), np.empty(0, np.int64)).tolist() == []
-    assert SINCE_EVER < -(10**18)
-
-
-def a_step() -> Any:
-    """Call 1 takes 10 ns and launches 4 + 6 ns, call 2 takes 9 and launches 8, 6 before the window."""
-    told = [(70, 76, 1), (55, 59, 1), (20, 26, 2), (60, 62, 2), (80, 87, 77), (90, 95, None)]
-    kernels = [compute(start, end, correlation=number) for start, end, number in told]
-    calls = [call(0, 10, 1), call(10, 19, 2), call(30, 31, 3)]
-    return a_rank([*calls, *kernels, event("copy", 50, 99, correlation=3)], [window(50, 100)])
-
-
-def test_kernels_by_their_calls() -> None:
-    rank = a_step()
-    found = launched_kernels(rank)
-    assert listed(found.calls) == [(1, 0, 10, 1), (2, 10, 19, 1)]
-    assert (found.first.tolist(), found.kernel_ns.tolist()) == ([55, 20], [10, 8])
-    # Call 1 takes exactly as long as its kernels.
-    assert found.longer_than_kernels.tolist() == [False, True]
-    assert found.coverage == Coverage(3, 5, 4 + 6 + 2, 4 + 6 + 2 + 7 + 5)
-    assert found.left_out == {"kernels without a launch": 2}
-    # Of each kernel of the trace.
-    told = [
-        (start, at)
-        for batch, call in kernels_with_calls(rank, rank.launch_calls, "name")
-        for start, at, _ in zip(batch["start_ns"].to_pylist(), call.tolist(), batch["name"], strict=True)
-    ]
-    assert told == [(70, 0), (55, 0), (20, 1), (60, 1), (80, -1), (90, -1)]
-
-
-def test_kernels_in_the_window_without_any_call_are_unknown() -> None:
-    rows = [call(0, 1, 1), compute(5, 9, correlation=1), compute(60, 64), compute(70, 77, correlation=8)]
-    with pytest.raises(
-        Unknown, match="no launch in the trace is linked to a kernel in the window"
-    ) as unknown:
-        launched_kernels(a_rank(rows, [window(50, 100)]))
-    assert unknown.value.coverage == Coverage(0, 2, 0, 11)
 
 
 def copy(start: int, end: int, name: str = "Memcpy", direction: str | None = None) -> dict[str, Any]:

@@ -7,21 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from helpers.hand_made import (
-    a_rank,
-    card,
-    collective,
-    comm,
-    compute,
-    in_ns,
-    main,
-    parts,
-    reason,
-    rows_of,
-    told,
-    values,
-    window,
-)
+from helpers.hand_made import a_rank, card, collective, comm, compute, window
+from helpers.hand_values import in_ns, main, parts, reason, rows_of, told, values
 
 from cclbench.analyzers.hockney import t_quantile
 from cclbench.analyzers.metric import Coverage
@@ -325,10 +312,7 @@ def test_times_that_do_not_grow_along_a_line_have_no_fit(name: str) -> None:
     steep = line_of(*((2**n, 10 * 3**n) for n in range(5)))
     falling = numbered(10, line_of(*((2**n, 500 - 10 * n) for n in range(5)), kind="all_gather"))
     (row,) = fitted(name, [*steep, *falling])
-    assert row["reason"] == (
-        "the fits of 2 kinds and groups have a negative latency or inverse bandwidth: their times do not grow"
-        " linearly with size"
-    )
+    assert row["reason"].startswith("the fits of 2 kinds and groups have a negative latency or inverse")
     good = numbered(20, line_of(*LINE, kind="broadcast"))
     found = by(name, *occurrences([*steep, *falling, *good], end=100_000))
     assert {kind for kind, *_ in found} == {"broadcast"}

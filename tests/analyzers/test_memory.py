@@ -7,20 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from helpers.hand_made import (
-    a_rank,
-    an_accelerator,
-    card,
-    comm,
-    compute,
-    event,
-    main,
-    parts,
-    reason,
-    run_parts,
-    values,
-    window,
-)
+from helpers.hand_made import a_rank, an_accelerator, card, comm, compute, event, window
+from helpers.hand_values import main, parts, reason, run_parts, values
 
 from cclbench.analyzers.metric import Coverage
 

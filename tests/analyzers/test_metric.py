@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.hand_made import a_rank, card, collective, comm, compute, event, launch, window
+from helpers.hand_made import a_rank, collective, comm, compute, event, launch, window
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,15 +34,11 @@ from cclbench.analyzers.metric import (
 )
 from cclbench.analyzers.swept import own_sweeps
 from cclbench.analyzers.view.columns import (
-    has_values,
     has_word,
     matching_rows,
-    row_spans,
-    with_values,
     with_words,
     word_codes,
 )
-from cclbench.analyzers.view.rank_view import RankView
 from cclbench.ground.errors import UsageError
 from cclbench.ground.intervals import Intervals
 from cclbench.ground.registry import Registry
@@ -91,9 +87,7 @@ def test_coverages_add_up_with_time_where_both_have(one: Coverage, other: Covera
         (Coverage(0, 0, 0, 0), True, 1, None),
     ],
 )
-def test_shares_of_a_coverage(
-    coverage: Coverage, whole: bool, by_count: float, by_time: float | None
-) -> None:
+def test_shares_of_coverage(coverage: Coverage, whole: bool, by_count: float, by_time: float | None) -> None:
     assert (coverage.is_complete, coverage.by_count, coverage.by_time) == (whole, by_count, by_time)
 
 
@@ -202,6 +196,9 @@ def test_parts_of_metrics_come_beside_other_metrics_in_order_of_names() -> None:
     bubbles, both = (resolve_metrics(asked) for asked in (["Bubble"], ["hfu", "mfu"]))
     assert [one.name for one, _ in bubbles] == ["overlap.bubble_ideal", "overlap.pipeline_bubble"]
     assert [one.name for one, _ in both] == ["compute.hfu", "compute.mfu"]
+    # What is asked for twice, or as a whole and in part, is there once and whole.
+    twice = (["mfu", "compute.mfu"], ["comm.busbw", "bandwidth_utilization_all*"])
+    assert [[alias for _, alias in resolve_metrics(asked)] for asked in twice] == [[None], [None]]
     with pytest.raises(UsageError, match="or occupancy"):
         resolve_metrics(["ocupancy"])
 
@@ -230,18 +227,6 @@ def test_words_of_chunks_that_number_them_differently_and_of_plain_columns() -> 
     assert with_words(table, "source", ("b", ""))["row"].to_pylist() == [0, 1, 3]
     numbers, words = word_codes(table, "row")
     assert [words[n] for n in numbers] == [0, 1, 2, 3]
-
-
-def test_rows_with_values_in_all_of_the_columns_and_their_spans() -> None:
-    batch = pa.RecordBatch.from_pydict({"a": [1, None, 3, 4], "b": ["x", "y", None, "z"]})
-    assert has_values(batch, "a").tolist() == [True, False, True, True]
-    assert has_values(batch, "a", "b").tolist() == [True, False, False, True]
-    assert has_values(batch).tolist() == [True] * 4
-    assert with_values(pa.Table.from_batches([batch]), "a", "b")["a"].to_pylist() == [1, 4]
-    # A span is from its start for its duration.
-    batch = pa.RecordBatch.from_pydict({"start_ns": [5, 9], "dur_ns": [2, 0]})
-    starts, ends = row_spans(batch)
-    assert (starts.tolist(), ends.tolist()) == ([5, 9], [7, 9])
 
 
 MEMBERS = {"0-15": tuple(range(16)), "0-7": tuple(range(8)), "0-8": tuple(range(9))}
@@ -328,9 +313,7 @@ def pieces(found: Intervals) -> list[tuple[int, int]]:
         ((0, 3), (0, 1, 2)), ((3, 9), (3,)),
     ],
 )  # fmt: skip
-def test_steps_exclude_the_last(
-    chosen: tuple[int | None, int | None] | None, expected: tuple[int, ...]
-) -> None:
+def test_steps_end_before_it(chosen: tuple[int | None, int | None] | None, expected: tuple[int, ...]) -> None:
     windows = a_rank([], STEPS, steps=chosen).windows
     assert windows.steps == expected
     assert (windows.starts.tolist(), windows.ends.tolist()) == (
@@ -415,22 +398,6 @@ def test_busy_time_of_a_cpu() -> None:
     assert pieces(rank.copies) == []
 
 
-def test_the_parts_of_a_window_by_hand() -> None:
-    """Compute 0-40, communication 30-60, a copy 55-80; the second window is open."""
-    rows = [compute(0, 40), comm(30, 60), event("copy", 55, 80, track=3), compute(100, 103)]
-    rank = a_rank(rows, [window(0, 100, 1), window(100, 110, 2, still_open=True)])
-    names = ("window", "compute_only", "overlapped", "exposed_comm", "exposed_copy", "idle")
-    assert [getattr(rank.parts, name).tolist() for name in names] == [[100], [30], [10], [20], [20], [20]]
-    assert [getattr(rank.open_parts, name).tolist() for name in names] == [[10], [3], [0], [0], [0], [7]]
-    assert rank.inside(rank.communication).tolist() == [30]
-
-
-def test_the_window_of_an_instant() -> None:
-    rank = a_rank([], [window(0, 10, 1), window(10, 20, 2), window(30, 40, 3)])
-    at = np.array([-1, 0, 9, 10, 19, 20, 29, 30, 39, 40])
-    assert rank.window_of(at).tolist() == [-1, 0, 0, 1, 1, -1, -1, 2, 2, -1]
-
-
 def test_rows_that_begin_in_a_window() -> None:
     rows = [compute(5, 50), compute(10, 11), compute(20, 21), compute(25, 26), compute(39, 99)]
     found = list(a_rank(rows, [window(10, 20, 1), window(30, 40, 2)]).begun(("kernel",), "name"))
@@ -455,15 +422,6 @@ def test_without_kernels_or_an_accelerator_there_is_a_reason() -> None:
     with pytest.raises(NotApplicable, match="it has no launches, which idle time is attributed by"):
         cpu.idle  # noqa: B018
     assert cpu.blurred is None
-
-
-def test_the_machine_is_the_runs_or_what_card_and_trace_tell() -> None:
-    rank = a_rank(card=card(), device_name="NVIDIA H100 80GB HBM3")
-    assert rank.machine.hardware.accelerator == "nvidia-a100-sxm-80gb"
-    assert rank.machine.device_names == ("NVIDIA H100 80GB HBM3",)
-    other = RankView(rank.tables, rank=3, machine=a_rank().machine)
-    assert other.machine.hardware.accelerator is None
-    assert (other.rank, other.card) == (3, None)
 
 
 @pytest.mark.parametrize("what", ["busy", "works", "collectives", "launched", "idle"])
@@ -549,10 +507,3 @@ def test_parts_equal_a_count_of_nanoseconds(rows: list[dict], calls: list[dict],
         assert {name: int(getattr(parts, name)[n]) for name in expected} == expected
         assert sum(expected.values()) == parts.window[n]
         assert {name: int(rank.inside(gaps)[n]) for name, gaps in split.items()} == causes
-
-
-def test_the_batch_size_changes_nothing() -> None:
-    rows = [compute(0, 4, correlation=1), comm(2, 9), event("copy", 12, 14, track=3), launch(0, 1)]
-    found = [a_rank(rows, [window(0, 20)], rows_a_batch=n).parts for n in (1, 2, 100)]
-    assert [p.idle.tolist() for p in found] == [[9]] * 3
-    assert [p.overlapped.tolist() for p in found] == [[2]] * 3

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.hand_made import a_rank, card, collective, comm, values, window
+from helpers.hand_made import a_rank, card, collective, comm, window
+from helpers.hand_values import values
 
 from cclbench.analyzers.metric import METRICS, Coverage, Value
 from cclbench.analyzers.rows import rank_rows
@@ -50,9 +51,7 @@ def test_replicas_reduce_every_gradient_once() -> None:
         assert band(found, **key) == (2200, 2200, 4400)
     assert {v.provenance for v in found} == {"modelled"}
     assert found[0].left_out == {"of other kinds or groups": 2}
-    assert (found[0].reason or "").startswith(
-        "modelled, since no collective in the window states its payload; by the card's parameters"
-    )
+    assert "; by the card's parameters" in (found[0].reason or "")
 
 
 ONCE, TWICE = ("all_gather", "reduce_scatter"), ("all_gather", "all_gather", "reduce_scatter")
@@ -157,7 +156,4 @@ def test_without_steps_or_a_card_the_reason_names_what_is_needed() -> None:
     (only,) = modelled(a_rank([comm(0, 10)], [window(0, 1000, source="whole_trace")], [CALL], card=own))
     assert "the window is the whole trace" in (only.reason or "")
     (only,) = modelled(a_rank([comm(0, 10)], [window(0, 1000, 0)], [CALL]))
-    assert only.reason == (
-        "none of the 1 collectives in the window states its payload; not modelled: needs a workload card with"
-        " parallelism"
-    )
+    assert (only.reason or "").endswith("not modelled: needs a workload card with parallelism")

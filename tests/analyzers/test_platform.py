@@ -11,7 +11,6 @@ from helpers.hand_made import a_rank, an_accelerator, card, collective, collecti
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view import platform
-from cclbench.machine import Learned
 from cclbench.record.facts import ProcessGroup
 
 
@@ -40,7 +39,7 @@ def chip(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return an_accelerator(monkeypatch, peak_flops_per_s={"bf16": 1e12}, hbm_bytes_per_s=1e11)
 
 
-def test_the_peak_is_the_cards_precisions_and_memory_is_as_fast_as_the_trace_states(
+def test_the_peak_is_of_the_cards_precision_and_memory_as_the_trace_states(
     chip: SimpleNamespace,
 ) -> None:
     assert platform.run_accelerator(a_rank(card=card())) is chip
@@ -59,14 +58,6 @@ def test_the_peak_is_the_cards_precisions_and_memory_is_as_fast_as_the_trace_sta
     assert why(platform.hbm_bytes_per_s, a_rank(card=card())) == "the catalog has no memory bandwidth of chip"
 
 
-def test_the_system_and_what_it_rests_on() -> None:
-    rank = a_rank()
-    rank.machine = SimpleNamespace(system=Learned("a system", "assumption", "links as of others"))
-    assert platform.run_system(rank) == ("a system", "links as of others")
-    rank.machine = SimpleNamespace(system=Learned(None, reason="nobody knows"))
-    assert why(platform.run_system, rank) == "nobody knows"
-
-
 GENERATES = "a step of generating {} is a prefill or a decode, and the card does not state which"
 
 
@@ -83,9 +74,7 @@ GENERATES = "a step of generating {} is a prefill or a decode, and the card does
         ("training", {"global": 4}, 4, "the workload card lacks workload.batch.sequence_length"),
     ],
 )
-def test_samples_and_tokens_of_a_step(
-    phase: str, batch: dict[str, int], samples: int | str, tokens: int | str
-) -> None:
+def test_work_of_a_step(phase: str, batch: dict[str, int], samples: int | str, tokens: int | str) -> None:
     rank = a_rank(card=card(workload__phase=phase, workload__batch=batch))
     for ask, expected in ((platform.samples_per_step, samples), (platform.tokens_per_sample, tokens)):
         assert (why(ask, rank) if isinstance(expected, str) else ask(rank)) == expected

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from helpers.hand_made import a_rank, comm, compute, in_ns, main, parts, reason, values, window
+from helpers.hand_made import a_rank, comm, compute, window
+from helpers.hand_values import in_ns, main, parts, reason, values
 
 ROWS = [
     compute(0, 4_000, name="ampere_sgemm_128x128_tn", category="gemm"),

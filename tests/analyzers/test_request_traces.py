@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, of_run, told
+from helpers.hand_made import Evidence, of_run
+from helpers.hand_values import told
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from formats.test_verl_timings import CONSOLE
 from helpers.hand_made import Evidence as Given
-from helpers.hand_made import a_rank, collective, event, in_ns, of_run, parts, run_parts, told
+from helpers.hand_made import a_rank, collective, event, of_run
+from helpers.hand_values import in_ns, parts, run_parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,14 +50,6 @@ PLAIN = {
 }
 
 
-def test_a_steps_roles_add_up() -> None:
-    """Of 10 s of generation 2 s reshard weights; 1 + 3 + 2 + 1 s score; 25 − 10 − 7 − 6 = 2 s are of none."""
-    found = told(value for value in steps(PLAIN, PLAIN | {"update_weights": 1}) if value.stat is None)
-    assert found[None] == 25
-    expected = {"generate": 8, "score": 7, "update": 6, "weight_sync": 2.5, "unattributed": 1.5}
-    assert {role: found[role] for role in expected} == expected
-
-
 @pytest.mark.parametrize(
     ("times", "reason"),
     [
@@ -72,13 +65,6 @@ def test_steps_whose_parts_are_not_known_are_left_out(times: Times, reason: str)
     assert (none.value, reason in (none.reason or "")) == (None, True)
     whole, *_ = steps(times, PLAIN)
     assert (whole.value, whole.status) == (25, "partial")
-
-
-def test_an_asynchronous_trainer_waits_for_samples() -> None:
-    """Its generation of 30 s runs beside the step of 20 s, of which it waits 8 for the samples."""
-    own = {"gen": 30, "wait_prev_gen": 8, "sync_rollout_weights": 1, "update_actor": 9, "step": 20}
-    found = told(value for value in steps(own) if value.stat is None)
-    assert found == {None: 20, "wait_generate": 8, "weight_sync": 1, "update": 9, "unattributed": 2}
 
 
 TIME = st.integers(0, 10**13)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From ranks' values to a run's rows, with their statuses and reasons."""
+"""From ranks' values to a run's rows, with their statuses, reasons and sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, rows_of, window
+from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, window
+from helpers.hand_values import rows_of
 from helpers.typed import figures
 
 from cclbench.analyzers.aliases import Alias
@@ -30,6 +31,7 @@ from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select_a
 from cclbench.analyzers.stand_ins import STAND_INS
 from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.run_view import RunView
+from cclbench.analyzers.view.sources import side_by_side
 from cclbench.engine import Serial
 from cclbench.ground.errors import UsageError
 from cclbench.ground.schema import RESULTS
@@ -98,9 +100,7 @@ ROUGH = {n: [Value(value=2.0 * n, reason="rough")] for n in (1, 2)}
         ({0: MEASURED, 1: none("no kernels")}, 2, "ok", "1 of 2 ranks left out: no kernels (rank 1)"),
     ],
 )
-def test_the_figure_of_a_run(
-    ranks: dict[int, list[Value]], value: float | None, status: str, reason: str | None
-) -> None:
+def test_a_run(ranks: dict[int, list[Value]], value: float | None, status: str, reason: str | None) -> None:
     run, *own = a_row(ranks)
     assert (run["value"], run["status"], run["reason"]) == (pytest.approx(value), status, reason)
     assert (run["provenance"], run["coverage"]) == (None if value is None else "measured", None)
@@ -163,21 +163,6 @@ def test_values_cross_process_boundaries() -> None:
         return found
 
     assert rows(sent) == rows(values)
-
-
-def test_a_glob_an_alias_and_a_misspelling() -> None:
-    parts = ("bubble_ideal", "efficiency", "exposed_by", "inside_kernels", "pipeline_bubble")
-    parts += ("ratio", "same_stream")
-    names = [metric.name for metric, _ in resolve_metrics(["overlap.*"])]
-    assert names == [f"overlap.{part}" for part in parts]
-    (pair,) = resolve_metrics(["bandwidth_utilization_allgather_group_6"])
-    assert (pair[0].name, pair[1].collectives) == ("comm.busbw", ("all_gather",))
-    for asked in (["mfu", "compute.mfu"], ["comm.busbw", "bandwidth_utilization_all*"]):
-        name = "compute.mfu" if "mfu" in asked else "comm.busbw"
-        assert [(metric.name, alias) for metric, alias in resolve_metrics(asked)] == [(name, None)]
-    assert len(resolve_metrics(["bandwidth_utilization_*"])) == 5
-    with pytest.raises(UsageError, match=r"unknown metric 'time.stepp'; did you mean time.step"):
-        resolve_metrics(["time.stepp"])
 
 
 def test_an_alias_selects_its_kind_or_says_that_there_is_none() -> None:
@@ -347,3 +332,57 @@ def test_no_answer_at_all_is_an_error_that_says_why() -> None:
     with pytest.raises(UsageError) as error:
         answers({})
     assert str(error.value) == "job: no operators: it has no trace"
+
+
+def row(source: str, value: float | None, **columns: Any) -> Row:
+    known = {"status": "not_applicable", "provenance": None} if value is None else {"status": "ok"}
+    told = {"metric": "m.x", "unit": "s", "provenance": "measured", "window": "steps", "version": 1, **known}
+    return Row(value=value, source=source, **(told | columns))
+
+
+def told(rows: list[Row]) -> list[tuple[Any, ...]]:
+    return [(one.value, one.rank, one.step, one.stat, one.source, one.reason) for one in rows]
+
+
+def test_the_preferred_figures_stand_first_and_each_others_beside_the_plain_ones() -> None:
+    """Of the others only plain measured rows of the same rank count."""
+    own = [row("a", 2.0, reason="so"), row("a", 3.0, rank=0), row("a", None, rank=1, reason="none")]
+    own += [row("a", 4.0, step=1), row("a", 5.0, rank=2)]
+    second = [row("b", 6.0), row("b", 60.0, stat="max"), row("b", 7.0, rank=0), row("b", 8.0, rank=1)]
+    second += [row("b", 9.0, rank=2, provenance="modelled"), row("b", 10.0, step=1)]
+    third = [row("c", None, reason="unknown"), row("c", 0.5, rank=2)]
+    assert told(side_by_side(own, {"b": second, "c": third})) == [
+        (2, None, None, None, "a", "so; a is preferred; b states 6.00 s"),
+        (6, None, None, "b", "b", None),
+        (3, 0, None, None, "a", "a is preferred; b states 7.00 s"),
+        (7, 0, None, "b", "b", None),
+        *((None, 1, None, None, "a", "none"), (4, None, 1, None, "a", None)),
+        (5, 2, None, None, "a", "a is preferred; c states 500 ms"),
+        (0.5, 2, None, "c", "c", None),
+    ]
+
+
+def test_what_the_preferred_do_not_tell_the_first_that_measured_it_does() -> None:
+    own = [row("a", None, reason="no bytes"), row("a", None, rank=0)]
+    measured = [row("d", 2.0, reason="so"), row("d", 3.0, rank=0)]
+    others = {"b": [row("b", 1.0, provenance="modelled")], "c": [], "d": measured, "e": [row("e", 4.0)]}
+    assert told(side_by_side(own, others)) == [
+        (2, None, None, None, "d", "so; by d: a has no value (no bytes); d is preferred; e states 4.00 s"),
+        (4, None, None, "e", "e", None),
+        (3, 0, None, None, "d", None),
+    ]
+    assert measured[0].reason == "so"
+    # Without others the own rows stay.
+    assert side_by_side(own[:1], {}) == own[:1]
+    assert side_by_side([row("a", 1.0)], {"b": [row("b", None)]}) == [row("a", 1.0)]
+
+
+def test_the_runs_own_figure_decides_which_source_is_preferred() -> None:
+    """Whatever is known of its ranks."""
+    own = [row("a", 2.0), row("a", None, rank=0, reason="none")]
+    expected = [(2, None, None, None, "a", "a is preferred; b states 6.00 s")]
+    expected += [(6, None, None, "b", "b", None), (None, 0, None, None, "a", "none")]
+    assert told(side_by_side(own, {"b": [row("b", 6.0), row("b", 7.0, rank=0)]})) == expected
+    lacking = [row("a", None, reason="no bytes"), row("a", 3.0, rank=0)]
+    wanted = [(6, None, None, None, "b", "by b: a has no value (no bytes)"), (7, None, 1, None, "b", None)]
+    assert told(side_by_side(lacking, {"b": [row("b", 6.0), row("b", 7.0, step=1)]})) == wanted

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +11,6 @@ import pytest
 from helpers.hand_made import Evidence, of_run
 from helpers.hand_made import card as a_card
 
-import cclbench
 from cclbench.analyzers.metric import Coverage, Value
 from cclbench.card.model import Card
 from cclbench.ground.evidence_schema import REQUESTS, SERVING
@@ -260,24 +257,6 @@ def test_requests_of_no_stated_file_are_a_benchmark_of_their_own() -> None:
     first, *others = _values("ttft", _requests(REQUEST_ROWS), unnamed)
     assert first.reason == "2 benchmarks: see their rows"
     assert [v.value for v in others if v.stat is None] == pytest.approx([0.1, 0.25])
-
-
-def test_from_a_folder_to_result_rows(tmp_path: Path) -> None:
-    lists = {"input_lens": [8, 8], "output_lens": [2, 3], "ttfts": [0.1, 0.3], "errors": ["", ""]}
-    lists["itls"] = [[0.02], [0.01, 0.02]]
-    result = {"tokenizer_id": "t", "num_prompts": 2, "duration": 0.5, "completed": 2} | lists
-    folder = tmp_path / "job"
-    folder.mkdir()
-    (folder / "client.json").write_text(json.dumps(result))
-    rows = cclbench.run(folder, store=tmp_path / "store").rows
-    found = {row["metric"].removeprefix("serving."): row for row in rows if row["stat"] is None}
-    own = {name: found[name]["value"] for name in ("ttft", "tpot", "request_throughput", "output_throughput")}
-    expected = {"ttft": 0.2, "tpot": 0.0175, "request_throughput": 4, "output_throughput": 10}
-    assert own == pytest.approx(expected)
-    ttft = found["ttft"]
-    assert (ttft["unit"], ttft["provenance"], ttft["source"], ttft["rank"]) == (
-        "s", "measured", "serving", None
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("metric", METRIC_NAMES)

@@ -143,21 +143,6 @@ def test_a_device_without_blocks_has_reserved_nothing_at_its_end() -> None:
     assert replayed([("oom", None, 0)], block(1, 10), block(11, 20)).end == Blocks(reserved=30, inactive=0)
 
 
-def test_each_file_rank_and_device_has_a_history_of_its_own() -> None:
-    """Unknown ranks come first; a device counts as recorded where its process recorded another."""
-    places = [("b", 2, 0), ("a", None, 0), ("b", 2, 1), ("b", 2, 3), ("b", 1, 0), ("b", None, 0)]
-    told = [({"file": file, "rank": rank, "device": device}) for file, rank, device in places]
-    events = [event("alloc", 1, 10 * n, **of) for n, of in enumerate(told[:3], start=1)]
-    found = histories(events, [block(1, 10 * n, **of) for n, of in enumerate(told, start=1)])
-    assert {history.source for history in found} == {"memory_snapshot"}
-    assert [(h.file, h.rank, h.device) for h in found] == [
-        *(("a", None, 0), ("b", None, 0), ("b", 1, 0), ("b", 2, 0), ("b", 2, 1), ("b", 2, 3))
-    ]
-    assert [h.allocated.tolist() for h in found] == [[0, 20], [60], [50], [0, 10], [0, 30], [40]]
-    assert [h.recorded for h in found] == [True, False, False, True, True, True]
-    assert [h.contradictions for h in found] == [0] * 6
-
-
 def test_each_call_site_has_its_own_peak() -> None:
     levels = group_levels(OWNERS, block_groups(OWNERS, "call_site"))
     assert levels.names == (None, "a.py:1", None, "c.py:3")

@@ -3,34 +3,21 @@
 
 from __future__ import annotations
 
-import pickle
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from helpers.hand_made import (
-    Evidence,
-    a_rank,
-    collective,
-    comm,
-    compute,
-    event,
-    in_ns,
-    launch,
-    of_run,
-    rows_of,
-    told,
-    window,
-)
+from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, launch, of_run, window
+from helpers.hand_values import in_ns, rows_of, told
 from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 from hypothesis import given
 from hypothesis import strategies as st
 
 import cclbench
-from cclbench.analyzers.metric import METRICS, Value
-from cclbench.analyzers.rows import Row, rank_rows
+from cclbench.analyzers.metric import Value
+from cclbench.analyzers.rows import Row
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.view import categories
 from cclbench.analyzers.view.rank_view import RankView
@@ -53,10 +40,6 @@ def by_step(found: dict[Any, float]) -> dict[Any, float]:
         about: ns for about, ns in found.items() if isinstance(about, tuple) and isinstance(about[0], int)
     }
 
-
-# Step 1, rank 0: 0..100. gemm 0-30, attention 20-40 beside it from 20 on; all-reduce (dp) 35-60, the last
-# rank arrives at 50; copy 60-65; gemm 80-100, launched at 75 on a stream free since 30.
-# Step 2, rank 1: 100..180, of which nobody matched an all-gather 100-130, and comm of no collective 130-140;
 
 # Step 1, rank 0: 0..100. gemm 0-30, attention 20-40 beside it from 20 on; all-reduce (dp) 35-60, the last
 # rank arrives at 50; copy 60-65; gemm 80-100, launched at 75 on a stream free since 30.
@@ -180,18 +163,6 @@ def test_a_cpu_has_no_host_bound_idle_time_and_says_why() -> None:
     assert {name: found[name, "compute"] for name in computed} == pytest.approx(computed)
     assert found["compute"] == pytest.approx(34)
     assert "the CPU is the device" in plain(rank, part="idle_other")["reason"]
-
-
-def test_what_a_rank_hands_over_survives_the_way_from_another_process() -> None:
-    metric = METRICS.get("time.step_parts")
-    there = {view.rank: rank_rows(view, [metric])["time.step_parts"] for view in two_ranks()}
-    here = pickle.loads(pickle.dumps(there))  # noqa: S301 - our own
-    assert list(metric.combine(here)) == list(metric.combine(there))
-    # The plain row is first and parts are values.
-    metric = METRICS.get("time.step_parts")
-    values = [v for view in two_ranks() for v in rank_rows(view, [metric])["time.step_parts"]]
-    assert all(isinstance(v, Value) and v.key == (None,) * 5 for v in values)
-    assert rows_of("time.step_parts", *two_ranks())[0]["stat"] is None
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)

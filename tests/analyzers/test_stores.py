@@ -121,9 +121,7 @@ def test_a_step_takes_no_less_than_reading_its_bytes_does() -> None:
         ([], "read", "fio", "needs a trace of I/O calls"),
     ],
 )
-def test_without_a_limit_or_reads_there_is_no_floor(
-    reads: list[tuple[int, int]], phase: str, by: str, says: str
-) -> None:
+def test_no_limit_or_reads_no_floor(reads: list[tuple[int, int]], phase: str, by: str, says: str) -> None:
     """What iostat saw of a device is what was asked of it, not what it can do."""
     found = floor(*reads, rates=table("bytes_per_s", [(phase, "a", None, None, 20.0)], by))
     assert (found.status, found.value) == ("not_applicable", None)

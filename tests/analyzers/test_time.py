@@ -6,22 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.hand_made import (
-    a_rank,
-    card,
-    comm,
-    compute,
-    event,
-    in_ns,
-    launch,
-    main,
-    parts,
-    reason,
-    rows_of,
-    run_parts,
-    values,
-    window,
-)
+from helpers.hand_made import a_rank, card, comm, compute, event, launch, window
+from helpers.hand_values import in_ns, main, parts, reason, rows_of, run_parts, values
 
 from cclbench.analyzers.view.ordered_calls import CallPlace, PlacedCalls, ordered_calls
 from cclbench.analyzers.view.rank_view import RankView
@@ -103,12 +89,6 @@ NINTH = {"device": 1, "track": 9}
 )
 def test_what_leaves_a_device_idle(found: dict[str, float], host: int, device: int) -> None:
     assert found == pytest.approx({"host": host, "device": device, "unknown": 0})
-
-
-def test_a_gap_cut_by_a_windows_edge_belongs_to_the_event_after_the_edge() -> None:
-    rows = [compute(0, 4, correlation=1), compute(20, 30, correlation=2), launch(0, 1), launch(18, 2)]
-    rank = a_rank(rows, [window(0, 10, 1), window(10, 30, 2)])
-    assert in_ns(parts(rank, "time.idle_host")) == pytest.approx({None: 8, 1: 6, 2: 10})
 
 
 def test_without_launch_records_idle_time_is_unknown_and_not_zero() -> None:
@@ -244,14 +224,6 @@ def test_why_there_is_no_throughput(metric: str, ranks: list[RankView], why: str
     (row,) = rows_of(f"throughput.{metric}", *ranks)
     assert (row["status"], row["value"]) == ("not_applicable", None)
     assert why in row["reason"]
-
-
-def test_what_has_no_length_ends_no_gap() -> None:
-    """A copy of 0 ns begins with the kernel that was launched late, on a stream before its own."""
-    rows = [compute(0, 10, correlation=1), event("copy", 60, 60, track=2), compute(60, 70, correlation=2)]
-    rank = a_rank([*rows, launch(0, 1), launch(50, 2)], [window(0, 70)])
-    assert main(rank, "time.idle_host") == pytest.approx(50 * NS)
-    assert main(rank, "time.idle_unknown") == 0
 
 
 MM = {"name": "aten::mm", "shapes": "[[10,10],[10,10]]", "dtypes": '["float","float"]'}

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, of_run, told
+from helpers.hand_made import Evidence, of_run
+from helpers.hand_values import told
 
 from cclbench.analyzers.metric import Value
 from cclbench.formats.nccl_tests import NcclTests

@@ -14,7 +14,6 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.transfers import (
     TimedCollectives,
     bandwidth_rates,
-    bus_bytes,
     timed_collectives,
     transfers_before_durations,
 )
@@ -87,19 +86,6 @@ def test_what_is_narrowed_away_is_unknown_from_then_on() -> None:
     assert found.table["start_ns"].to_pylist() == [10, 150]
     assert found.unknown["start_ns"].to_pylist() == [200, 100]
     assert found.left_out == {KIND: 1, "for the test": 1}
-
-
-def test_bus_bytes_are_payload_times_the_kinds_factor() -> None:
-    """All-reduce: 1 of two ranks, 3/2 of four; all-gather: 1/2 and 3/4, as what a root holds; broadcast 1."""
-    told = [("all_gather", 400, FOUR), ("all_reduce", 400, PAIR), ("all_gather", 400, PAIR)]
-    told += [
-        ("all_reduce", 400, FOUR),
-        ("broadcast", 400, FOUR),
-        ("gather", 100, FOUR),
-        ("scatter", 100, FOUR),
-    ]
-    calls = [call(kind, 20 * n, 20 * n + 10, size, **of) for n, (kind, size, of) in enumerate(told)]
-    assert bus_bytes(timed_collectives(rank(*calls))).tolist() == [300, 400, 200, 600, 400, 300, 300]
 
 
 def sums(found: TimedCollectives, **more: Any) -> dict[Any, Value]:

@@ -8,30 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hand_made import a_rank, collective, collectives_table, told, window
+from helpers.hand_made import a_rank, window
+from helpers.hand_values import told
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value
 from cclbench.analyzers.view.blurred import AmbiguousKernels
-from cclbench.analyzers.view.collectives import Label
 from cclbench.analyzers.view.values import (
     OPEN_WINDOW,
-    banded_values,
-    by_label,
-    by_step,
-    labelled_value,
     parts_over_ranks,
     per_step,
-    per_step_and_label,
     rate_at_slowest_rank,
     rate_per_step,
     share_values,
-    spread_over_ranks,
     spread_values,
     time_distribution,
 )
 
 BLURRED = AmbiguousKernels(Coverage(1, 2, 3, 4), "it is blurred")
-PAIR = {"group": "0-1", "group_size": 2}
 
 
 def ns(*numbers: int) -> np.ndarray:
@@ -56,18 +49,6 @@ def test_percentiles_take_twenty_values() -> None:
     assert told(three) == {"p50": 2, "p95": None, "max": 4}
     assert [one.weight for one in three] == [3, 3, 3]
     assert list(time_distribution(ns())) == []
-
-
-def test_over_ranks_percentiles_are_means_and_the_largest_is_the_largest() -> None:
-    none = no_value("too few", stat="p95")
-    first = [Value(value=2.0, stat="p50", weight=1), none, Value(value=9.0, stat="max", weight=1)]
-    numbers = {"p50": 4.0, "p95": 6.0, "max": 5.0}
-    second = [Value(value=value, stat=stat, weight=3) for stat, value in numbers.items()]
-    assert told(spread_over_ranks({0: first, 1: second})) == {"p50": 3.5, "p95": 6, "max": 9}
-    alone = list(spread_over_ranks({0: [*first, no_value("else", stat="p50", category="x")]}))
-    assert [(v.stat, v.value, v.reason) for v in alone] == [
-        *(("p50", 2, None), ("max", 9, None), ("p95", None, "too few"))
-    ]
 
 
 def test_a_part_that_a_rank_lacks_is_none_of_it() -> None:
@@ -96,29 +77,6 @@ def test_per_step_is_a_mean_over_all_windows_and_a_row_for_each_numbered_one() -
     assert {v.status for v in steps} == {"ok"}
     plain, *_ = per_step(rank, ns(1, 2, 6), blurred=BLURRED)
     assert plain.reason == "it is blurred"
-
-
-def test_amounts_of_collectives_by_step_and_by_label() -> None:
-    """Two in step 4, one in the window without a number; of kinds, groups and dimensions a mean a window."""
-    send = collective("send", 40, 41, dimension="pp", **PAIR)
-    table = collectives_table(send, collective("send", 0, 3, **PAIR), collective(None, 9, 50))
-    mean, *others = per_step_and_label(three_steps(), table, ns(30, 6, 3), reason="so", left_out={"a": 2})
-    assert (mean.value, mean.reason, mean.left_out) == (13, "so", {"a": 2})
-    assert told(others) == {4: 9, 5: 0, "send": 12, ("send", "0-1"): 12, "pp": 10, "unknown": 1}
-    assert {one.category for one in others} == {None, "pp"}
-
-
-def test_a_label_is_kind_group_and_dimension_and_a_band_has_its_middle_first() -> None:
-    value = labelled_value(Label("send", "0-1", "pp"), 2.5, reason="so")
-    assert (value.value, value.collective, value.group, value.category) == (2.5, "send", "0-1", "pp")
-    assert value.reason == "so"
-    (only,) = by_label([Label("send")], [Fraction(1, 4)])
-    assert (only.value, only.collective, only.group, only.category) == (0.25, "send", None, None)
-    # A band has its middle first and what is about it there.
-    middle, low, high = banded_values((2.0, 1.0, 4.0), collective="send", category="x", reason="so")
-    assert [(v.value, v.stat) for v in (middle, low, high)] == [(2, None), (1, "low"), (4, "high")]
-    assert [v.reason for v in (middle, low, high)] == ["so", None, None]
-    assert {(v.collective, v.category) for v in (middle, low, high)} == {("send", "x")}
 
 
 def test_a_share_is_of_sums_and_of_each_step_that_has_any() -> None:
@@ -155,12 +113,6 @@ def two_ranks() -> dict[int, list[Value]]:
         0: [*stepped, Value(value=9.0, step=3, stat="open"), no_value("none", step=4)],
         2: [Value(value=1.0), Value(value=8.0, step=1)],
     }
-
-
-def test_values_by_step_and_under_none_those_of_ranks_without_steps() -> None:
-    assert by_step(two_ranks()) == {1: [4, 8], 2: [6], None: [7]}
-    assert by_step(two_ranks(), "open") == {3: [9], None: [3]}
-    assert by_step({0: [Value(value=0.0)]}) == {None: [0]}
 
 
 def test_the_slowest_rank_of_each_step_sets_the_rate() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hand_made import a_rank, compute, reason, values, window
+from helpers.hand_made import a_rank, compute, window
+from helpers.hand_values import reason, values
 from hypothesis import given
 from hypothesis import strategies as st
 

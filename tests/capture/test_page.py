@@ -249,9 +249,7 @@ def test_nothing_is_imported_that_may_not_be_there() -> None:
 
 
 @pytest.mark.parametrize(("module", "package"), [(cclbench.torch, "torch"), (cclbench.jax, "jax")])
-def test_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, module: object, package: str
-) -> None:
+def test_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, module: object, package: str) -> None:
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=f"which is not installed; pip install {package}"):
         module.profile("job")  # type: ignore[attr-defined]
@@ -394,9 +392,7 @@ def test_a_watch_captures_the_last_of_every_few_steps(run_program: Ran, tmp_path
     assert (tmp_path / "job" / "job.yaml").is_file()
 
 
-def test_a_verdict_counts_missing_ranks(
-    monkeypatch: pytest.MonkeyPatch, repository: Path, tmp_path: Path
-) -> None:
+def test_verdicts_count_lost_ranks(monkeypatch: pytest.MonkeyPatch, repository: Path, tmp_path: Path) -> None:
     monkeypatch.setattr(verdicts, "_PATIENCE_S", 0.0)
     monkeypatch.setenv("CCLBENCH_STORE", str(tmp_path / "runs"))
     job = repository / "traces" / "tiny-llama-ddp4-gloo-cpu"

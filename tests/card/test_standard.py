@@ -146,7 +146,7 @@ def test_an_unknown_name_gets_the_nearest(changed: Change, old: str, new: str, p
     assert catalog.VARIABLE in message
 
 
-def test_an_unlisted_fabric_is_no_error_where_its_rate_is_stated_or_of_hosts(
+def test_an_unlisted_fabric_may_state_its_rate_or_be_of_hosts(
     changed: Change,
 ) -> None:
     card = changed("{fabric: nvlink4,", "{fabric: my-links,")
@@ -157,9 +157,7 @@ def test_an_unlisted_fabric_is_no_error_where_its_rate_is_stated_or_of_hosts(
     assert found(card) == []
 
 
-def test_a_file_of_hardware_is_enough(
-    changed: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_hardware_is_enough(changed: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card = changed("nvidia-h100-sxm", "amd-mi300")
     shipped = Path(catalog.__file__).parent / "data" / "amd-mi300x.yaml"
     own = tmp_path / "own.yaml"
@@ -341,6 +339,4 @@ def test_a_file_is_elsewhere_only_by_https(changed: Change, url: str) -> None:
 
 def test_a_file_elsewhere_needs_what_it_must_be(changed: Change) -> None:
     card = changed("      bytes: 3\n", "      url: https://example.org/rank0.json\n")
-    assert messages(card) == [
-        "evidence.traces[0].url: requires sha256 and bytes, which identify the file there"
-    ]
+    assert "evidence.traces[0].url: requires sha256 and bytes" in messages(card)[0]

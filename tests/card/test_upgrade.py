@@ -17,57 +17,8 @@ from cclbench.card.json_schema import value_misfit
 from cclbench.card.read import parse_card
 from cclbench.ground.errors import CheckFailed, InputError, UsageError
 
-V1 = """\
-version: 1
-description: >
-  A run.
-hf_url: https://example.org/model
-trace_url: https://example.org/trace
-contributor: Ada
-contact: ada@example.org
-workload:
-  model:
-    phase: training
-    moe: false
-    granularity: layer
-    model_family: tiny
-    precision: bf16
-    epochs: 2
-    iteration: 5
-    model_arch: {num_params: 1000, num_params_embedding: 10, vocab_size: 5, hidden_size: 2,
-                 num_layers: 2, num_heads: 4, head_dim: 8}
-  data:
-    batch_size: 4
-    batch_size_scope: global
-    seq_len: 128
-    dataset: c4
-  hardware:
-    network_topo:
-      topology: slingshot
-      bandwidth_gbps: [200, 2400]
-    xpu_spec:
-      type: GPU
-      model: nvidia_a100_40gb
-      total_count: 8
-      count_per_node: 4
-    driver_version: cuda_12.4
-Model-executor:
-  framework:
-    name: torchtitan-0.1.0
-    compiler_tool_selection: plain_pytorch
-  model_plan_parallelization: {dp_replicate: 1, dp_shard: 2, tp: 2, pp: 2, cp: 1, pp_mb: 1}
-  communication_library:
-    name: NCCL
-    version: 2.10
-    env:
-      NCCL_DEBUG: INFO
-      NCCL_IB_QPS_PER_CONNECTION: 8
-      NCCL_EMPTY: ''
-      NCCL_NOTHING:
-  protocol_selection: [rocev2, p2p]
-metric_source:
-  traces: [json]
-"""
+HERE = Path(__file__).parent
+V1 = (HERE / "version1.yaml").read_text().partition("\n")[2]
 
 
 def upgraded(tmp_path: Path, text: str, name: str = "tiny-run.yaml") -> tuple[dict[str, Any], UpgradedCard]:
@@ -84,44 +35,7 @@ def warned(result: UpgradedCard) -> dict[str, str]:
 def test_every_field_finds_its_home(tmp_path: Path) -> None:
     card, result = upgraded(tmp_path, V1)
     assert result.problems == ()
-    assert card == {
-        "version": 2,
-        "id": "tiny-run",
-        "description": "A run.",
-        "workload": {
-            "phase": "training",
-            "model": {
-                "family": "tiny", "url": "https://example.org/model", "moe": False, "parameters": 1000,
-                "embedding_parameters": 10, "vocabulary": 5, "hidden": 2, "layers": 2, "heads": 4,
-                "head_dim": 8,
-            },
-            "precision": "bf16",
-            "batch": {"global": 4, "micro": 1, "sequence_length": 128},
-            "dataset": "c4",
-            "steps": 10,
-        },
-        "hardware": {
-            "accelerator": "nvidia-a100-sxm-40gb",
-            "count": 8,
-            "per_node": 4,
-            "scale_up": {"bandwidth": "2400 Gb/s"},
-            "scale_out": {"fabric": "slingshot-11", "bandwidth": "200 Gb/s"},
-            "driver": "cuda_12.4",
-        },
-        "software": {
-            "framework": {"name": "torchtitan", "version": "0.1.0"},
-            "compiler": "plain_pytorch",
-            "communication": {
-                "library": "nccl",
-                "version": "2.10",
-                "protocols": ["rocev2", "p2p"],
-                "environment": {"NCCL_DEBUG": "INFO", "NCCL_IB_QPS_PER_CONNECTION": "8", "NCCL_EMPTY": ""},
-            },
-        },
-        "parallelism": {"dp_replicate": 1, "dp_shard": 2, "tp": 2, "pp": 2, "cp": 1},
-        "evidence": {"source_url": "https://example.org/trace"},
-        "contributor": {"name": "Ada", "contact": "ada@example.org"},
-    }  # fmt: skip
+    assert card == yaml.safe_load((HERE / "upgraded.yaml").read_text())
 
 
 def test_what_has_no_home_is_named_with_line_and_value(tmp_path: Path) -> None:

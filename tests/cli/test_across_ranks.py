@@ -75,18 +75,6 @@ def test_with_both_ranks_waiting_is_told_from_transfer(call: Call, told: Told, b
     assert (waited[0], waited[1]) == (pytest.approx(10e-6), 0)
 
 
-@pytest.mark.parametrize("command", [("run",), ("ingest",), ("timeline", "-o", "x.png")])
-def test_ranks_of_two_jobs(
-    call: Call, folder: Path, document: dict[str, Any], command: tuple[str, ...]
-) -> None:
-    document["distributedInfo"] |= {"rank": 1, "world_size": 8}
-    (folder / "rank1.json").write_text(json.dumps(document))
-    answer = call(*command, folder)
-    assert (answer.code, answer.out) == (3, "")
-    assert "traces of different jobs: a world of 2 ranks in rank0.json" in answer.err
-    assert "a world of 8 ranks in rank1.json; run one job at a time" in answer.err
-
-
 H100 = {"name": "NVIDIA H100 80GB HBM3", "warpSize": 32}
 A100 = {"name": "NVIDIA A100-SXM4-80GB", "warpSize": 32}
 MI300X = {"name": "AMD Instinct MI300X", "warpSize": 64}
@@ -116,16 +104,6 @@ def test_accelerators_that_no_one_job_has_are_refused(
     answer = call("ingest", folder)
     assert answer.code == (0 if said is None else 3), answer.err
     assert said is None or f"traces of different jobs: {said} rank1.json; run one job" in words_of(answer.err)
-
-
-def test_real_traces_of_two_vendors_are_refused(call: Call, test_data: Path, tmp_path: Path) -> None:
-    for name in ("h100_qwen", "resnet_mi300x"):
-        (path,) = (test_data / "kineto" / name).glob("*.json.gz")
-        shutil.copyfile(path, tmp_path / path.name)
-    answer = call("run", tmp_path)
-    assert answer.code == 3
-    assert "different jobs: NVIDIA H100 80GB HBM3 in Qwen_" in answer.err
-    assert "and AMD Instinct MI300X in resnet_" in answer.err
 
 
 SAID = "process groups are inferred (R1): all 4 ranks run one sequence of 8 collectives in step"
@@ -192,15 +170,6 @@ def test_a_run_with_inferred_groups_is_not_one_without(call: Call, traces: Path,
     assert answer.code == 2
     assert "has inferred process groups" in answer.err
     assert call(command, traces, *more, "--no-inference").code == 0
-
-
-def test_metrics_that_rest_on_groups_say_what_is_not_noticed(call: Call) -> None:
-    document = json.loads(call("explain", "comm.wait", "time.idle", "--json").out)
-    wait, idle = document["metrics"]
-    assert "balanced subgroups in lockstep" in wait["limits"]
-    assert idle["limits"] is None
-    assert "limits" in call("explain", "comm.wait").out
-    assert "limits" not in call("explain", "time.idle").out
 
 
 def test_rows_that_rest_on_groups_carry_the_caveat() -> None:

@@ -62,9 +62,7 @@ def test_the_page_fits_80_columns_and_says_who_and_why(call: Call, trace: Path, 
     assert "Warnings" in lines
 
 
-def test_glyphs_have_an_ascii_form_and_quiet_is_the_verdict(
-    trace: Path, second: Path, tmp_path: Path
-) -> None:
+def test_glyphs_have_an_ascii_form_quiet_is_the_verdict(trace: Path, second: Path, tmp_path: Path) -> None:
     found = compare(trace, second, store=tmp_path / "store")
     assert re.search(r"  compute .* -+$", text_of(found, unicode=False), re.MULTILINE)
     assert " ".join(text_of(found, verbosity=-1).split()) == found.versus[0].words
@@ -118,30 +116,3 @@ def test_csv_is_a_row_a_metric_and_subject(call: Call, trace: Path, second: Path
     cells = [line.split(",") for line in out[1:]]
     assert [row[:4] for row in cells] == [["time.step", "s", "lower", letter] for letter in "AB"]
     assert [float(row[4]) for row in cells] == pytest.approx([100e-6, 95e-6])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        ((), 2, "Missing argument"),
-        (("TRACE",), 2, "2 to 26 runs, not 1"),
-        (("TRACE", "TRACE"), 2, "the same run"),
-        (("TRACE", "nowhere"), 2, "no run 'nowhere'"),
-        (("TRACE", "EMPTY"), 3, "the folder is empty"),
-        (("TRACE", "CUT"), 3, "--allow-truncated"),
-        (("TRACE", "SECOND", "--fail-on", "time.step > 5%"), 2, "needs a sign"),
-        (("TRACE", "SECOND", "--metric", "time.stp"), 2, "did you mean time.step"),
-        (("TRACE", "SECOND", "-o", "x.pdf"), 2, "use .html, .md, .json"),
-        (("TRACE", "SECOND", "-o", "/nowhere/x.md"), 2, "there is no folder /nowhere"),
-    ],
-)
-def test_errors_say_what_to_do(
-    call: Call, trace: Path, second: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
-) -> None:
-    places = {"TRACE": trace, "SECOND": second, "EMPTY": tmp_path / "empty", "CUT": tmp_path / "cut.json"}
-    places["EMPTY"].mkdir()
-    places["CUT"].write_text(trace.read_text()[:1500])
-    answer = call("compare", *(places.get(argument, argument) for argument in arguments))
-    assert (answer.code, answer.out) == (code, "")
-    assert says in answer.err
-    assert answer.err.count("\n") <= 3

@@ -81,9 +81,7 @@ def test_json_of_run(call: Call, trace: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "metrics"])
-def test_parts_of_single_ranks_are_printed_on_request(
-    call: Call, told: Told, trace: Path, command: str
-) -> None:
+def test_parts_of_ranks_are_printed_on_request(call: Call, told: Told, trace: Path, command: str) -> None:
     everything, document = told(command, trace, "--per-rank"), told(command, trace)
     of_ranks = [row for row in everything["results"] if row["rank"] is not None]
     keys = ("step", "group", "collective", "category", "stat")
@@ -136,17 +134,6 @@ def test_csv_has_the_columns_of_the_schema(call: Call, trace: Path) -> None:
     missing = next(row for row in rows if row["metric"] == "compute.mfu")
     assert (missing["value"], missing["status"]) == ("", "not_applicable")
     assert missing["reason"]
-
-
-def test_markdown_is_a_table(call: Call, trace: Path) -> None:
-    header, rule, *body = call("run", trace, "--format", "md", "--metric", "overlap.ratio").out.splitlines()
-    assert header.startswith("| metric | value | unit | status |")
-    assert "| group |" not in header, "a column without entries is left out"
-    assert set(rule) == set("|- ")
-    assert body
-    assert {line.count("|") for line in body} == {header.count("|")}
-    header, _, escaped, *_ = call("explain", "time.idle", "--format", "md").out.splitlines()
-    assert escaped.replace("\\|", "").count("|") == header.count("|")
 
 
 def test_table_of_run(call: Call, trace: Path) -> None:

@@ -283,9 +283,7 @@ STEPS = "{}: no step lies in 20:22; the steps are 3, 4, 5, 6, 7, 8, 9, 10, 11, 1
     ("option", "says"),
     [(("--allow-truncated",), READ), (("--step-annotation", "it"), READ), (("--steps", "20:22"), STEPS)],
 )
-def test_a_stored_run_is_not_read_another_way(
-    call: Call, stored: str, option: tuple[str, ...], says: str
-) -> None:
+def test_a_stored_run_is_read_one_way(call: Call, stored: str, option: tuple[str, ...], says: str) -> None:
     assert call("run", stored, *option) == (2, "", f"error: {says.format(stored)}\n")
 
 

@@ -288,24 +288,6 @@ def test_a_missing_figure_is_named(call: Call, tmp_path: Path, repository: Path)
     assert "--hardware" in answer.err
 
 
-def test_errors_by_size(modelled: Rows, rows_of: Rows, tmp_path: Path) -> None:
-    """Twice as slow as modelled is an error of −50 %; exactly as modelled is none."""
-    factor = {1024: 2.0, 4096: 1.0, 2**20: 1.0, 2**26: 1.25}
-    times = {size: 1e6 * factor[size] * row["time_s"] for size, row in modelled(*factor).items()}
-    found = {row["sizes"]: row for row in rows_of("validate", csv(tmp_path / "a.csv", times))}
-    for sizes, name, value in (
-        ("below 64 KiB", "median_error", 0.25),
-        ("below 64 KiB", "p90_error", 0.45),
-        ("64 KiB to 16 MiB", "median_error", 0),
-        ("above 16 MiB", "median_error", 0.2),
-        ("above 16 MiB", "measured_over_model", 1.25),
-    ):
-        assert found[sizes][name] == pytest.approx(value, abs=1e-3), (sizes, name)
-    whole = found["all sizes"]
-    assert (whole["count"], whole["within_band"], whole["suspect"]) == (4, 1.0, False)
-    assert (whole["sweep"], whole["ranks"], whole["nodes"]) == ("a.csv", 16, 2)
-
-
 def test_a_validation_is_a_check_when_asked(hardware: Call, modelled: Rows, tmp_path: Path) -> None:
     """Median 20 %: within 25, not within 15; the table is printed both times."""
     rows = modelled(1024, 2**20)
@@ -316,23 +298,6 @@ def test_a_validation_is_a_check_when_asked(hardware: Call, modelled: Rows, tmp_
     assert failed.code == 1
     assert "all sizes" in failed.out
     assert "20.0%, above the 15 % allowed" in failed.err
-
-
-def test_a_suspect_run_is_not_in_the_total(
-    hardware: Call, modelled: Rows, rows_of: Rows, tmp_path: Path
-) -> None:
-    """Six times slower at all sizes: not the model's error."""
-    rows = modelled(1024, 2**20, 2**26)
-    sound = csv(tmp_path / "sound.csv", {size: row["time_s"] * 1e6 for size, row in rows.items()})
-    slow = csv(tmp_path / "slow.csv", {size: 6e6 * row["time_s"] for size, row in rows.items()})
-    text = hardware("validate", sound, slow).out
-    named = "suspicious: slower than predicted, 6.0 times below 64 KiB, 6.0 times 64 KiB to 16 MiB, 6.0 times"
-    assert " ".join(text.split()).count(named) == 1
-    found = rows_of("validate", sound, slow)
-    (total,) = [row for row in found if row["sweep"] is None and row["sizes"] == "all sizes"]
-    excluded = "excludes sweeps that are suspect or have no price"
-    assert (total["count"], total["reason"]) == (3, excluded)
-    assert total["median_error"] < 0.01
 
 
 def test_a_cluster_without_gpudirect_fails_by_its_large_messages(call: Call, test_data: Path) -> None:
@@ -346,15 +311,6 @@ def test_a_cluster_without_gpudirect_fails_by_its_large_messages(call: Call, tes
     suspect = {"below 64 KiB": False, "64 KiB to 16 MiB": False, "above 16 MiB": True, "all sizes": True}
     assert {band: row["suspect"] for band, row in rows.items()} == suspect
     assert rows["all sizes"]["median_error"] == pytest.approx(0.233, abs=5e-4)
-
-
-@pytest.mark.parametrize(
-    ("name", "system"),
-    [("aion_h100_2n16", "dgx-h100"), ("vmware_h100_2n16", "dgx-h100"), ("aws_p4d_2n16", "aws-p4d")],
-)
-def test_sound_clusters_are_not_suspected(rows_of: Rows, test_data: Path, name: str, system: str) -> None:
-    sweep = test_data / "nccl_tests_more" / f"{name}_allreduce.csv"
-    assert not any(row["suspect"] for row in rows_of("validate", sweep, "--system", system))
 
 
 def test_sweeps_that_have_no_price_say_why(hardware: Call, rows_of: Rows, tmp_path: Path) -> None:
@@ -400,16 +356,6 @@ def test_a_calibration_is_written_and_used(hardware: Call, rows_of: Rows, tmp_pa
     assert "measured among 16 ranks" in row["reason"]
     text = hardware("calibrate", path, "-o", output).out
     assert "only one node count was measured: the error for others is unknown" in text
-
-
-def test_repeated_sweeps_count_by_their_median(hardware: Call, tmp_path: Path) -> None:
-    """1, 2 and 9 ms of one group: 2 ms."""
-    sweeps = [csv(tmp_path / f"{ms}.csv", {2**20: 1000.0 * ms, 2**22: 1000.0 * ms}) for ms in (1, 2, 9)]
-    output = tmp_path / "p5.out"
-    answer = hardware("calibrate", *sweeps, "-o", output)
-    assert answer.code == 0, answer.err
-    (sweep,) = yaml.safe_load(output.read_text())["sweeps"]
-    assert sweep["seconds"] == [2e-3, 2e-3]
 
 
 def test_calibrated_by_others(hardware: Call, modelled: Rows, rows_of: Rows, tmp_path: Path) -> None:
@@ -479,15 +425,6 @@ def test_what_holds_no_sweep(hardware: Call, tmp_path: Path, trace: Path, comman
         assert name in answer.err
         assert len(answer.err.splitlines()) <= 3
     assert not (tmp_path / "out.yaml").exists()
-
-
-def test_all_published_sweeps_of_a_machine(call: Call, test_data: Path) -> None:
-    """A folder: p5's sweep is priced, the misconfigured one stands out on its own machine."""
-    folder = test_data / "nccl_tests"
-    answer = call("hardware", "validate", *sorted(folder.glob("*gh200*.csv")), "--system", "alps-gh200")
-    assert answer.code == 0
-    assert answer.out.count("suspicious:") == 1
-    assert "note: not compared: 205 rows in place" in answer.err
 
 
 def test_the_page_shows_what_its_commands_print(repository: Path, test_data: Path, tmp_path: Path) -> None:

@@ -87,9 +87,7 @@ def figures(document: Any, metric: str) -> list[tuple[Any, ...]]:
     return [tuple(row[key] for key in keys) for row in rows]
 
 
-def test_a_system_says_accelerator_and_nodes(
-    unnamed: Path, told: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_system_says_what_nodes_are(unnamed: Path, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(unnamed.parent)
     alone = with_card(unnamed, "alone", system="dgx-h100")
     full = with_card(unnamed, "full", system="dgx-h100", accelerator="nvidia-h100-sxm", per_node=8)

@@ -24,7 +24,6 @@ from formats.test_memory_snapshot import block, segment, snapshot
 from helpers.command_line import Call, Told
 from helpers.xplane_files import gpu_file
 
-import cclbench
 from cclbench.cli.failures import report_error
 from cclbench.cli.options import Session
 from cclbench.comparison.build import compare
@@ -246,9 +245,7 @@ def test_a_limit_below_which_libraries_do_not_load() -> None:
 
     done = run(LEAST_BYTES - 4096, "list", "metrics")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == (
-        "error: the address space is limited to 500 MB; at least 500 MB are required: ulimit -v\n"
-    )
+    assert done.stderr.startswith("error: the address space is limited to 500 MB; ")
     assert run(LEAST_BYTES - 4096, "--help").returncode == 0
     assert run(4 * LEAST_BYTES, "list", "metrics").returncode == 0
 
@@ -261,26 +258,6 @@ def benchmark(folder: Path, name: str, rate: float, **changes: object) -> Path:
     path = folder / f"{name}.json"
     path.write_text(json.dumps({**found, **changes}))
     return path
-
-
-def test_the_stores_repeats_of_equal_work_tell_how_much_is_chance(tmp_path: Path) -> None:
-    """Five that lie within 0.1 % make 3 % a difference; those of other work, or two of them, do not."""
-    a, b = benchmark(tmp_path, "a", 100.0), benchmark(tmp_path, "b", 103.0)
-    store, repeats = tmp_path / "store", (100.0, 100.1, 100.05, 99.95, 100.0)
-    (found,) = compare(a, b, store=store).versus
-    assert (found.measure, found.outcome) == ("serving.output_throughput", "no difference")
-    assert found.spread.basis_words == "prior"
-    assert found.work.status == "proved"
-    assert found.words.startswith("B's rate is 3 % higher than A's in these captures, which may be chance (")
-    assert "Their work is equal: 100 requests, 5,000 input and 1,000 output tokens each." in found.words
-    for number, rate in enumerate(repeats):
-        cclbench.run(benchmark(tmp_path, f"wide-{number}", 80 * rate, max_concurrency=32), store=store)
-    assert compare(a, b, store=store).versus[0].spread.basis_words == "prior"
-    for number, rate in enumerate(repeats):
-        cclbench.run(benchmark(tmp_path, f"base-{number}", rate), store=store)
-    (found,) = compare(a, b, store=store).versus
-    assert (found.outcome, found.spread.basis_words, found.spread.stored) == ("faster", "store", 4)
-    assert "as repeated captures in the store do" in found.words
 
 
 def test_captures_of_each_side_by_words_and_patterns(call: Call, tmp_path: Path) -> None:

@@ -77,25 +77,6 @@ def test_the_operators_and_what_they_cost(document: dict[str, Any]) -> None:
     assert (kernels["time_s"], kernels["share"]) == (pytest.approx(15e-6), 0.5)
 
 
-SHAPES = {"aten::mm(bf16[1000,1000], bf16[1000,1000])", "aten::add(bf16[1000], bf16[1000])", "kernel_2"}
-
-
-@pytest.mark.parametrize(
-    ("by", "keys"),
-    [
-        ("shape", SHAPES),
-        ("kernel", {"kernel_0", "kernel_1", "kernel_2"}),
-        ("phase", {"forward", "other"}),
-        ("module", {"none"}),
-        ("category", {"other"}),
-    ],
-)
-def test_by_what_a_row_is(told: Told, trace: Path, by: str, keys: set[str]) -> None:
-    rows = told("ops", trace, "--by", by)["rows"]
-    assert {row["key"] for row in rows} == keys
-    assert sum(row["time_s"] for row in rows) == pytest.approx(30e-6)
-
-
 def test_every_form_has_the_same_rows(call: Call, told: Told, trace: Path, document: dict[str, Any]) -> None:
     """The first have most of what is asked for."""
     listed = csv.DictReader(io.StringIO(call("ops", trace, "--format", "csv").out))
@@ -136,20 +117,6 @@ def test_the_table_fits_and_says_what_has_no_cost(call: Call, trace: Path) -> No
         assert heading in verbose
 
 
-@pytest.mark.parametrize("by", ["op", "shape", "module", "kernel", "op,shape,phase"])
-@pytest.mark.parametrize("width", [80, 140])
-def test_useful_columns_fit(
-    call: Call, trace: Path, by: str, width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    shown = call("ops", trace, "--by", by).out
-    assert max(map(len, shown.splitlines())) <= width
-    (head,) = (line for line in shown.splitlines() if line.startswith("row "))
-    first = ["calls", "time", "share", "achieved", "roofline", "gap"]
-    assert head.split()[2:8] == first
-    assert width == 80 or head.split()[8:13] == ["model", "mean", "p50", "p90", "max"]
-
-
 def test_filters_and_several_keys(call: Call, trace: Path) -> None:
     arguments = ("--by", "op,phase", "--where", "op~aten", "--where", "phase=forward", "--format")
     document = json.loads(call("ops", trace, *arguments, "json").out)
@@ -165,21 +132,6 @@ def test_filters_and_several_keys(call: Call, trace: Path) -> None:
     assert "op~aten and phase=forward: 15.0 µs, 50.0 % of it" in shown
     header, *_ = csv.reader(io.StringIO(call("ops", trace, *arguments, "csv").out))
     assert set(header) == set(document["rows"][0])
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--where", "modul~x"), "keys: op, shape, module, class, phase, kernel, category"),
-        (("--where", "op~relu"), "no work matches op~relu; cclbench ops --by op lists the values of op"),
-        (("--by", "name"), "'name' is no key"),
-        (("--by", "op", "--tree"), "a tree is by module or class, or by several keys, not by op"),
-    ],
-)
-def test_a_wrong_key(call: Call, trace: Path, words: tuple[str, ...], message: str) -> None:
-    answer = call("ops", trace, *words)
-    assert (answer.code, answer.out) == (2, "")
-    assert message in answer.err
 
 
 def test_a_run_without_work_says_so(call: Call, trace: Path) -> None:

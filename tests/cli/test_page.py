@@ -236,9 +236,7 @@ CULPRIT = Culprit(**ITEM, share=0.5, steps=1, of_steps=1)  # type: ignore[arg-ty
 GAIN: Any = {"gain_s": (0.02, 0.03), "gain_share": 0.3, "culprit": CULPRIT, **ABOUT}
 
 
-def test_the_first_line_says_a_steps_length_and_what_holds_it(
-    manifest: dict[str, Any], rows: list[Row]
-) -> None:
+def test_the_first_line_says_how_long_and_what_holds_it(manifest: dict[str, Any], rows: list[Row]) -> None:
     gain = Finding(name="host_bound", **GAIN)
     first = words_of(first_screen(manifest, rows, gain).split("run  ")[0])
     said = "A step takes 100 ms; up to 30.0 % of it to gain."
@@ -251,9 +249,7 @@ def test_the_first_line_says_a_steps_length_and_what_holds_it(
     assert "\ncapture                          100 ms" in screen
 
 
-def test_without_communication_the_longest_kernels_show(
-    manifest: dict[str, Any], row: Callable[..., Row]
-) -> None:
+def test_without_communication_long_kernels_show(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
     shares = {"void at::native::reduce<float>(int)": 0.5, "gemm": 0.4, "softmax": 0.3}
     kernels = [row("compute.dominant_kernel", share, "1", category=name) for name, share in shares.items()]
     few = [row("memory.hbm_utilization", 0.0004, "1"), row("overlap.ratio", 0.0, "1")]
@@ -268,9 +264,7 @@ def test_without_communication_the_longest_kernels_show(
     assert "overlap.ratio                       0 %" in screen
 
 
-def test_notes_are_whole_those_on_missing_figures_first(
-    manifest: dict[str, Any], entry: Any, rows: list[Row]
-) -> None:
+def test_notes_are_whole_missing_figures_first(manifest: dict[str, Any], entry: Any, rows: list[Row]) -> None:
     long = "kernels have their own colours in this trace, which is of no importance to any figure at all"
     manifest["ranks"] = [entry(0, notes=[long, "7 rows lost"])]
     manifest["notes"] = ["traces of 1 of 4 ranks: the others are missing, not assumed"]
@@ -318,31 +312,6 @@ def test_a_report_adds_its_replay_to_the_store_alone(call: Call, trace: Path, tm
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ("TRACE -o x.png", 2, "error: x.png: a report is an HTML page; use .html or .htm"),
-        ("TRACE -o none/x.html", 2, "error: none/x.html: there is no folder none; create it first"),
-        ("TRACE -o .", 2, "is a directory"),
-        ("TRACE", 2, "Missing option '-o' / '--output'"),
-        ("no-such-run -o x.html", 2, "no-such-run"),
-        ("empty -o x.html", 3, "empty"),
-        ("cut.json -o x.html", 3, "cut.json"),
-    ],
-)
-def test_what_cannot_be_reported(
-    call: Call, trace: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, code: int, message: str
-) -> None:
-    monkeypatch.chdir(trace.parent)
-    Path("empty").mkdir()
-    Path("cut.json").write_bytes(trace.read_bytes()[:900])
-    answer = call("report", *arguments.replace("TRACE", trace.name).split())
-    assert (answer.code, answer.out) == (code, "")
-    assert message in answer.err
-    assert "Traceback" not in answer.err
-    assert not Path("x.html").exists()
-
-
 def test_a_picture_of_one_step(call: Call, stored: str, trace: Path, tmp_path: Path) -> None:
     """As from a run in the store, in every form."""
     for suffix, begin in (("png", b"\x89PNG\r\n"), ("svg", b"<?xml version"), ("pdf", b"%PDF-")):
@@ -362,24 +331,6 @@ def test_the_picture_names_step_rank_and_what_it_lacks(call: Call, trace: Path, 
     lacks = "waiting and transfer cannot be separated"
     for words in (": step 1<", "rank 0", lacks, "communication, not matched"):
         assert words in text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("-o x.gif", "error: x.gif: unsupported picture format; use .png, .svg, .pdf"),
-        ("-o x.png --step 7", "error: the run has no complete step 7; it has 0, 1"),
-        ("-o x.png --ranks 3", "has no rank 3; it has [0]"),
-        ("-o x.png --from-ms 2", "error: there is nothing from 2 to 0.1 ms; it lasts 0.1 ms"),
-        ("-o none/x.png", "there is no folder"),
-        ("", "Missing option '-o' / '--output'"),
-    ],
-)
-def test_what_cannot_be_drawn(call: Call, trace: Path, arguments: str, message: str) -> None:
-    answer = call("timeline", trace, *arguments.split())
-    assert answer.code == 2
-    assert message in answer.err
-    assert not Path("x.png").exists()
 
 
 PAGE = "is-it-the-network-or-the-straggler.md"

@@ -79,8 +79,3 @@ def test_without_kernels_the_reason_is_told(call: Call, repository: Path, told: 
     assert first.split(": ")[1].startswith("1 rank,")
     document = told("run", trace.parent, "--metric", "time.step")
     assert "rank 1 is none: the device in rank1.json ran no kernel" in document["run"]["notes"]
-
-
-@pytest.mark.parametrize("words", [("--length", "1"), ("--top", "0"), ("--ranks", "5"), ("--steps", "0:2")])
-def test_what_cannot_be_asked_is_refused(call: Call, trace: Path, words: tuple[str, str]) -> None:
-    assert call("sequences", trace, *words).code == 2

@@ -6,178 +6,91 @@ from __future__ import annotations
 import pytest
 from helpers.hand_results import Row, a_rank, by_rank, found, row
 
-STEP = by_rank("time.step", 1.0, 1.0)
-SPLIT = "time.idle_host_by"
-LINK = {"collective": "all_reduce", "group": "0-1"}
-STRAGGLER = "balance.straggler_rank"
-
-
-def held(*causes: str) -> list[Row]:
-    """Idle time of the host by cause, with rows of all that is shown beside it."""
-    return [
-        *by_rank("time.idle_host", 0.3, 0.3),
-        *(one for cause in causes for one in by_rank(SPLIT, 0.2, 0.2, category=cause)),
-        *(row(metric, 0.5) for metric in ("data.stall", "memory.peak_reserved", "launch.delay")),
-        row("launch.queue_length", 3.0),
-    ]
-
-
-def short() -> list[Row]:
-    """Kernels of 5 µs."""
-    return [
-        *by_rank("time.idle_device", 0.001, 0.001),
-        *(row(metric, 0.6) for metric in ("launch.short_kernels", "compute.launch_bound_share")),
-        row("compute.kernel_time", 5e-6),
-        row("compute.kernel_count", 1_000.0),
-    ]
-
-
-def late(cause: str = "compute") -> list[Row]:
-    """Rank 1 is late by that cause."""
-    said = "rank 1 is late by 250 ms a step, latest in 5 of 5 steps"
-    stats = {"late_by": 0.25, "p_value": 0.001, f"excess_{cause}": 0.2}
-    return [
-        row(STRAGGLER, 1.0, reason=said),
-        row(STRAGGLER, 1.0, category="1"),
-        *(row(STRAGGLER, value, category="1", stat=stat) for stat, value in stats.items()),
-        row("balance.caused_wait", 0.25, category="1"),
-    ]
-
-
-def waits(kind: str = "all_reduce") -> list[Row]:
-    return [
-        *by_rank("time.exposed_wait", 0.3, 0.0),
-        *by_rank("time.exposed_wait", 0.3, 0.0, collective=kind),
-        *(row(metric, 0.2) for metric in ("balance.load_imbalance", "comm.skew", "overlap.pipeline_bubble")),
-        row("compute.moe_share", 0.2),
-        row("compute.category_share", 0.2, category="moe"),
-    ]
-
-
-def transfers(small: bool = False) -> list[Row]:
-    return [
-        *by_rank("time.exposed_transfer", 0.1, 0.1, **LINK),
-        *(row(f"comm.{figure}", 0.2, **LINK) for figure in ("transfer", "busbw", "alpha")),
-        row("comm.beta", 1e-9, **LINK),
-        row("comm.count", 20.0 if small else 2.0, **LINK),
-        row("comm.volume", 2e3 if small else 2e9, **LINK),
-        row("overlap.same_stream", 0.1),
-        row("comm.bandwidth_utilization", 0.5),
-    ]
-
-
-def kernels(*categories: str) -> list[Row]:
-    """Compute time, with all that is said of kernels of those categories."""
-    figures = ("memory.bound_share", "memory.hbm_utilization", "compute.roofline_efficiency")
-    return [
-        *by_rank("compute.time", 0.8, 0.8),
-        row("compute.gemm_efficiency", 0.4),
-        *(row(figure, 0.3) for figure in figures),
-        *(one for name in categories for one in by_rank("compute.category_share", 0.3, 0.3, category=name)),
-        *(row("compute.roofline_efficiency", 0.2, category=name) for name in categories),
-        *(one for name in categories for one in by_rank("compute.above_roofline", 0.2, 0.2, category=name)),
-    ]
-
-
-RATES = (("0-1", 40.0), ("2-3", 100.0), ("4-5", 110.0))
-DEVICE_TIME = [row("memory.peak_allocated", 2.0), row("memory.peak_reserved", 3.0)]
-PRODUCTS = "compute.product_time"
-COPIES = {"d2d": 0.01, "h2d pinned": 0.04, "memset": 0.02, "d2h": 0.03}
-SPEEDS = {"0": 1.0, "1": 1.0, "2": 1.25}
-
-
-ROWS: dict[str, list[Row]] = {
-    "data_loading": held("loader"),
-    "device_allocation": held("allocation"),
-    "cold_start": held("cold_start"),
-    "synchronization": held("sync"),
-    "before_capture": held("capture"),
-    "host_bound": held("python", "unrecorded", "operators", "launch"),
-    "short_kernels": [*held("launch", "operators"), *short()],
-    "pipeline_bubble": [*waits("recv"), row("time.exposed_wait", 0.1, collective="send")],
-    "expert_imbalance": waits("all_to_all"),
-    "late_rank": [*waits(), *late()],
-    "uneven_ranks": [*waits(), row(STRAGGLER, 0.4, reason="no rank stands out")],
-    "small_messages": transfers(small=True),
-    "exposed_communication": transfers(),
-    "low_gemm_efficiency": kernels("gemm"),
-    "low_attention_efficiency": kernels("attention"),
-    "below_roofline": kernels("convolution"),
-    "memory_bound": kernels("elementwise", "copy", "normalization", "reduction"),
-    "tensor_cores": [
-        *by_rank(PRODUCTS, 0.3, 0.3, category="without_tensor_cores", stat="fp32"),
-        *(row(PRODUCTS, 0.5), row("compute.gemm_efficiency", 0.9)),
-    ],
-    "misaligned_products": [
-        *by_rank(PRODUCTS, 0.2, 0.1, category="misaligned", stat="bf16"),
-        *by_rank(PRODUCTS, 0.3, 0.3, category="misaligned", stat="fp16"),
-        row("compute.gemm_efficiency", 0.9),
-    ],
-    "double_precision": [
-        *by_rank("compute.precision_time", 0.4, 0.4, category="fp64"),
-        *(*by_rank("compute.time", 0.8, 0.8), row("compute.precision_time", 0.7)),
-    ],
-    "contention": [
-        *by_rank("compute.contention", 1.2, 1.2),
-        *by_rank("compute.contention", 0.08, 0.08, stat="excess", unit="s"),
-        *(*by_rank("time.overlapped", 0.5, 0.5), row("compute.achieved_flops", 1e12)),
-    ],
-    "recompute": [
-        *by_rank("compute.time", 0.8, 0.8),
-        *by_rank("compute.recompute_share", 0.2, 0.2),
-        *DEVICE_TIME,
-    ],
-    "device_stalls": [*by_rank("time.idle_device", 0.2, 0.1), row("compute.kernel_count", 100.0)],
-    "fragmentation": [
-        *(row("memory.reserved_unused", 3e9), row("memory.fragmentation", 0.3, unit="1")),
-        *(row("memory.peak_reserved", 10e9), row("memory.peak_allocated", 7e9)),
-    ],
-    "memory_leak": [
-        row("memory.leak", 3e6),
-        *(row("memory.leak", n * 1e6, category=f"f{n} a.py:{n}") for n in (1, 2)),
-    ],
-    "out_of_memory": [
-        row("memory.out_of_memory", 1.0, reason="too much is held"),
-        *(row("memory.out_of_memory", 1e9, stat=stat) for stat in ("asked", "largest_free", "unused")),
-        row("memory.out_of_memory", 2e9, stat="held", category="f a.py:1"),
-    ],
-    "exposed_copies": [
-        *by_rank("time.exposed_copy", 0.1, 0.1),
-        *(row("time.exposed_copy", seconds, category=name) for name, seconds in COPIES.items()),
-        *(row("memory.copy_bandwidth", 1e9, category=way) for way in (None, "d2d", "d2h", "h2d")),
-    ],
-    "slow_device": [
-        *(row("balance.kernel_speed", own, category=rank) for rank, own in SPEEDS.items()),
-        row("balance.kernel_speed", 1.25),
-        *(row("balance.kernel_speed", 1.2, category="2", stat=one) for one in ("gemm", "norm")),
-        *(*by_rank("compute.time", 0.7, 0.7, 0.9), row("balance.load_imbalance", 1.2)),
-    ],
-    "slow_link": [
-        *(row("comm.busbw", rate, **LINK | {"group": of, "category": "1 MiB"}) for of, rate in RATES),
-        *(row("comm.busbw", rate, **LINK | {"group": of}) for of, rate in RATES),
-        *by_rank("time.exposed_transfer", 0.2, 0.2, **LINK),
-    ],
-    "slow_network": [
-        row("comm.busbw", 2e9, category="64MiB-256MiB", **LINK),
-        row("comm.bandwidth_utilization", 0.04, category="64MiB-256MiB", **LINK),
-        *by_rank("time.exposed_transfer", 0.2, 0.2, **LINK),
-    ],
-    "throttling": [
-        *(*by_rank("compute.drift", 1.2, 1.2), *by_rank("compute.drift", 1.0, 1.0, stat="later_longer")),
-        *by_rank("compute.time", 0.8, 0.8),
-    ],
-    "host_pauses": [
-        *held("python", "unrecorded"),
-        *(row(SPLIT, step % 2 * 0.8, rank=rank, step=step) for rank in (0, 1) for step in range(4)),
-    ],
-    "warm_up": [
-        *(row("time.step", seconds, step=step) for step, seconds in enumerate((5.0, 1.0, 1.0, 1.0))),
-        *(row("time.step", 1.0, stat="p50"), row("time.step", 5.0, stat="max")),
-    ],
-    "missing_ranks": by_rank("time.exposed_unmatched", 0.1, 0.1),
-    "unlinked_launches": [row("time.idle_unknown", 0.2), row("time.idle", 0.3)],
-}
-
+GIVEN = """
+held: time.idle_host 0.3 0.3 | data.stall 0.5 | memory.peak_reserved 0.5 | launch.delay 0.5
+held: launch.queue_length 3
+short: time.idle_device 0.001 0.001 | launch.short_kernels 0.6 | compute.launch_bound_share 0.6
+short: compute.kernel_time 5e-6 | compute.kernel_count 1000
+waits: time.exposed_wait 0.3 0 | balance.load_imbalance 0.2 | comm.skew 0.2 | overlap.pipeline_bubble 0.2
+waits: compute.moe_share 0.2 | compute.category_share 0.2 category=moe
+transfers: time.exposed_transfer 0.1 0.1 +link | comm.transfer 0.2 +link | comm.busbw 0.2 +link
+transfers: comm.alpha 0.2 +link | comm.beta 1e-9 +link | overlap.same_stream 0.1
+transfers: comm.bandwidth_utilization 0.5
+kernels: compute.time 0.8 0.8 | compute.gemm_efficiency 0.4 | memory.bound_share 0.3
+kernels: memory.hbm_utilization 0.3 | compute.roofline_efficiency 0.3
+data_loading: +held | time.idle_host_by 0.2 0.2 category=loader
+device_allocation: +held | time.idle_host_by 0.2 0.2 category=allocation
+cold_start: +held | time.idle_host_by 0.2 0.2 category=cold_start
+synchronization: +held | time.idle_host_by 0.2 0.2 category=sync
+before_capture: +held | time.idle_host_by 0.2 0.2 category=capture
+host_bound: +held | time.idle_host_by 0.2 0.2 category=python | time.idle_host_by 0.2 0.2 category=operators
+host_bound: time.idle_host_by 0.2 0.2 category=unrecorded | time.idle_host_by 0.2 0.2 category=launch
+short_kernels: +held | +short | time.idle_host_by 0.2 0.2 category=launch
+short_kernels: time.idle_host_by 0.2 0.2 category=operators
+pipeline_bubble: +waits | time.exposed_wait 0.3 0 collective=recv | time.exposed_wait 0.1 collective=send
+expert_imbalance: +waits | time.exposed_wait 0.3 0 collective=all_to_all
+late_rank: +waits | time.exposed_wait 0.3 0 collective=all_reduce | balance.caused_wait 0.25 category=1
+late_rank: balance.straggler_rank 1 reason=rank~1~is~late~by~250~ms | balance.straggler_rank 1 category=1
+late_rank: balance.straggler_rank 0.25 category=1 stat=late_by
+late_rank: balance.straggler_rank 0.001 category=1 stat=p_value
+late_rank: balance.straggler_rank 0.2 category=1 stat=excess_compute
+uneven_ranks: +waits | time.exposed_wait 0.3 0 collective=all_reduce
+uneven_ranks: balance.straggler_rank 0.4 reason=no~rank~stands~out
+small_messages: +transfers | comm.count 20 +link | comm.volume 2e3 +link
+exposed_communication: +transfers | comm.count 2 +link | comm.volume 2e9 +link
+low_gemm_efficiency: +kernels | compute.roofline_efficiency 0.2 category=gemm
+low_gemm_efficiency: compute.category_share 0.3 0.3 category=gemm
+low_gemm_efficiency: compute.above_roofline 0.2 0.2 category=gemm
+low_attention_efficiency: +kernels | compute.category_share 0.3 0.3 category=attention
+low_attention_efficiency: compute.roofline_efficiency 0.2 category=attention
+low_attention_efficiency: compute.above_roofline 0.2 0.2 category=attention
+below_roofline: +kernels | compute.category_share 0.3 0.3 category=convolution
+below_roofline: compute.roofline_efficiency 0.2 category=convolution
+below_roofline: compute.above_roofline 0.2 0.2 category=convolution
+memory_bound: +kernels | compute.category_share 0.3 0.3 category=elementwise
+memory_bound: compute.category_share 0.3 0.3 category=copy
+memory_bound: compute.category_share 0.3 0.3 category=normalization
+memory_bound: compute.category_share 0.3 0.3 category=reduction
+tensor_cores: compute.product_time 0.3 0.3 category=without_tensor_cores stat=fp32
+tensor_cores: compute.product_time 0.5 | compute.gemm_efficiency 0.9
+misaligned_products: compute.product_time 0.2 0.1 category=misaligned stat=bf16
+misaligned_products: compute.product_time 0.3 0.3 category=misaligned stat=fp16 | compute.gemm_efficiency 0.9
+double_precision: compute.precision_time 0.4 0.4 category=fp64 | compute.time 0.8 0.8
+double_precision: compute.precision_time 0.7
+contention: compute.contention 1.2 1.2 | compute.contention 0.08 0.08 stat=excess unit=s
+contention: time.overlapped 0.5 0.5 | compute.achieved_flops 1e12
+recompute: compute.time 0.8 0.8 | compute.recompute_share 0.2 0.2
+recompute: memory.peak_allocated 2 | memory.peak_reserved 3
+device_stalls: time.idle_device 0.2 0.1 | compute.kernel_count 100
+fragmentation: memory.reserved_unused 3e9 | memory.fragmentation 0.3 unit=1
+fragmentation: memory.peak_reserved 10e9 | memory.peak_allocated 7e9
+memory_leak: memory.leak 3e6 | memory.leak 1e6 category=f1~a.py:1 | memory.leak 2e6 category=f2~a.py:2
+out_of_memory: memory.out_of_memory 1 reason=too~much~is~held | memory.out_of_memory 1e9 stat=asked
+out_of_memory: memory.out_of_memory 1e9 stat=largest_free | memory.out_of_memory 1e9 stat=unused
+out_of_memory: memory.out_of_memory 2e9 stat=held category=f~a.py:1
+exposed_copies: time.exposed_copy 0.1 0.1 | time.exposed_copy 0.01 category=d2d
+exposed_copies: time.exposed_copy 0.04 category=h2d~pinned | time.exposed_copy 0.02 category=memset
+exposed_copies: time.exposed_copy 0.03 category=d2h | memory.copy_bandwidth 1e9
+exposed_copies: memory.copy_bandwidth 1e9 category=d2d | memory.copy_bandwidth 1e9 category=d2h
+exposed_copies: memory.copy_bandwidth 1e9 category=h2d
+slow_device: balance.kernel_speed 1 category=0 | balance.kernel_speed 1 category=1
+slow_device: balance.kernel_speed 1.25 category=2 | balance.kernel_speed 1.25
+slow_device: balance.kernel_speed 1.2 category=2 stat=gemm | balance.kernel_speed 1.2 category=2 stat=norm
+slow_device: compute.time 0.7 0.7 0.9 | balance.load_imbalance 1.2
+slow_link: time.exposed_transfer 0.2 0.2 +link | comm.busbw 40 +link category=1~MiB | comm.busbw 40 +link
+slow_link: comm.busbw 100 +link group=2-3 category=1~MiB | comm.busbw 100 +link group=2-3
+slow_link: comm.busbw 110 +link group=4-5 category=1~MiB | comm.busbw 110 +link group=4-5
+slow_network: time.exposed_transfer 0.2 0.2 +link | comm.busbw 2e9 +link category=64MiB-256MiB
+slow_network: comm.bandwidth_utilization 0.04 +link category=64MiB-256MiB
+throttling: compute.drift 1.2 1.2 | compute.drift 1 1 stat=later_longer | compute.time 0.8 0.8
+host_pauses: +held | time.idle_host_by 0.2 0.2 category=python
+host_pauses: time.idle_host_by 0.2 0.2 category=unrecorded
+warm_up: time.step 5 step=0 | time.step 1 step=1 | time.step 1 step=2 | time.step 1 step=3
+warm_up: time.step 1 stat=p50 | time.step 5 stat=max
+missing_ranks: time.exposed_unmatched 0.1 0.1
+unlinked_launches: time.idle_unknown 0.2 | time.idle 0.3
+"""
+"""Rows: a metric, its value or those of two ranks, and its keys. `+` stands for the rows of that name."""
 
 SHOWN = """
 data_loading: time.idle_host | time.idle_host_by loader | data.stall
@@ -236,6 +149,32 @@ unlinked_launches: time.idle_unknown | time.idle
 """What is shown of a finding, in this order: a metric and its keys."""
 
 
+def of(name: str, table: str) -> list[str]:
+    """What a table has of that name."""
+    lines = [line.removeprefix(f"{name}: ") for line in table.split("\n") if line.startswith(f"{name}: ")]
+    return " | ".join(lines).split(" | ")
+
+
+def given(name: str) -> list[Row]:
+    """The rows of that name."""
+    rows: list[Row] = []
+    for told in of(name, GIVEN):
+        metric, *words = told.replace("+link", "collective=all_reduce group=0-1").split()
+        values = [float(word) for word in words if "=" not in word]
+        texts = dict(word.replace("~", " ").split("=", 1) for word in words if "=" in word)
+        keys = texts | {key: int(texts[key]) for key in ("step", "rank") if key in texts}
+        if metric.startswith("+"):
+            rows += given(metric[1:])
+        else:
+            rows += by_rank(metric, *values, **keys) if len(values) > 1 else [row(metric, *values, **keys)]
+    return rows
+
+
+STEP = by_rank("time.step", 1.0, 1.0)
+NAMES = dict.fromkeys(line.partition(":")[0] for line in SHOWN.splitlines() if line)
+PAUSES = [row("time.idle_host_by", n % 2 * 0.8, rank=rank, step=n) for rank in (0, 1) for n in range(4)]
+
+
 def test_what_communication_rests_on_that_nobody_can_tell_from_waiting() -> None:
     rows = [*by_rank("time.exposed_unmatched", 0.2, 0.2), row("time.exposed_comm", 0.3)]
     rows += [row("overlap.ratio", 0.5)]
@@ -244,12 +183,11 @@ def test_what_communication_rests_on_that_nobody_can_tell_from_waiting() -> None
     assert [e.metric for e in one.evidence] == shown
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_a_finding_rests_on(name: str) -> None:
-    lines = [line.removeprefix(f"{name}: ") for line in SHOWN.split("\n") if line.startswith(f"{name}: ")]
-    shown = " | ".join(lines).split(" | ")
     on = "host" if name == "double_precision" else "device"
     ranks = [a_rank(one, facts={"works_on": on, "world_size": 4}) for one in range(2)]
-    one = found(*STEP, *ROWS[name], ranks=ranks)[name]
+    rows = [*STEP, *given(name), *(PAUSES if name == "host_pauses" else ())]
+    one = found(*rows, ranks=ranks)[name]
     keys = ((e.metric, e.category, e.collective, e.group, e.stat) for e in one.evidence)
-    assert [" ".join(filter(None, key)) for key in keys] == shown
+    assert [" ".join(filter(None, key)) for key in keys] == of(name, SHOWN)

@@ -39,9 +39,9 @@ STUCK = [*DONE, (42, "all_reduce", "started"), (43, "all_gather", "scheduled")]
 
 def test_a_rank_that_never_called(tmp_path: Path) -> None:
     (one,) = found(tmp_path, {0: STUCK, 1: STUCK, 2: STUCK, 3: DONE})
-    assert one.claim == (
-        "In group 0-3 6 calls had not completed; all_reduce 42: ranks 0, 1, 2 had not completed it; rank 3"
-        " had not called it (its last is all_gather 41)."
+    assert (
+        "42: ranks 0, 1, 2 had not completed it; rank 3 had not called it (its last is all_gather"
+        in one.claim
     )
     assert (one.ranks, one.confidence, one.gain_s) == ([3], "high", None)
     (shown,) = one.evidence

@@ -34,11 +34,8 @@ def found(folder: Path, *ops: Op, **options: object) -> dict[str, Finding]:
 def test_a_device_busy_with_sgemm_is_told_of_tensor_cores(tmp_path: Path) -> None:
     """8 ms of a step: 0.51 ms at 271 TFLOP/s (bf16); 7.05 ms are arithmetic, 1.10 at 80 % of 156 (TF32)."""
     one = found(tmp_path, product(4096, SGEMM, 8_000))["tensor_cores"]
-    assert one.claim == (
-        "Products in fp32 without tensor cores take 8.00 ms of a step (mostly ampere_sgemm_128x128_tn)."
-        " The peak of nvidia-a100-sxm-80gb is 19.5 TFLOP/s without tensor cores, 156 TFLOP/s in tf32 and"
-        " 312 TFLOP/s in bf16 with them."
-    )
+    assert "take 8.00 ms of a step (mostly ampere_sgemm_128x128_tn)" in one.claim
+    assert "312 TFLOP/s in bf16" in one.claim
     least, most = one.gain_s or (0, 0)
     assert most == pytest.approx(8e-3 - TFLOP / 271, rel=0.01)
     assert least == pytest.approx(TFLOP / 19.5 - TFLOP / (0.8 * 156), rel=0.01)

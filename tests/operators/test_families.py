@@ -52,500 +52,455 @@ ADAM = "void multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, Fuse
 FOREACH = "void multi_tensor_apply_kernel<TensorListMetadata<3>, BinaryOpListAlphaFunctor<c10::BFloat16, 3>>"
 CAT = "void at::native::CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<2u>, unsigned int>"
 
-WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
+Costs = tuple[int, int, int, str | None]
+
+
+def call(name: str, arguments: tuple[Any, ...]) -> Callable[..., tuple[str, tuple[Any, ...], Costs]]:
+    """A call of an operator; what it is then called with are its FLOPs, bytes read and written, precision."""
+    return lambda *costs: (name, arguments, costs)
+
+
+WORKED = [
     # 2·2·4·3; (6 + 12)·4, 8·4
-    ("aten::mm", (t(2, 3), t(3, 4)), (48, 72, 32, "fp32")),
+    call("aten::mm", (t(2, 3), t(3, 4)))(48, 72, 32, "fp32"),
     # the bias of 4 numbers, expanded by strides of 0, and beta 0
-    ("aten::addmm", (t(4), t(2, 3), t(3, 4), 1, 1), (48, 88, 32, "fp32")),
-    ("aten::addmm", (t(2, 4, strides=(0, 1)), t(2, 3), t(3, 4), 1, 1), (48, 88, 32, "fp32")),
-    ("aten::addmm", (t(2, 4), t(2, 3), t(3, 4), 0, 1), (48, 72, 32, "fp32")),
+    call("aten::addmm", (t(4), t(2, 3), t(3, 4), 1, 1))(48, 88, 32, "fp32"),
+    call("aten::addmm", (t(2, 4, strides=(0, 1)), t(2, 3), t(3, 4), 1, 1))(48, 88, 32, "fp32"),
+    call("aten::addmm", (t(2, 4), t(2, 3), t(3, 4), 0, 1))(48, 72, 32, "fp32"),
     # 5 times 2·2·4·3
-    ("aten::bmm", (bf16(5, 2, 3), bf16(5, 3, 4)), (240, 180, 80, "bf16")),
-    ("aten::baddbmm", (bf16(5, 2, 4), bf16(5, 2, 3), bf16(5, 3, 4), 1, 1), (240, 260, 80, "bf16")),
+    call("aten::bmm", (bf16(5, 2, 3), bf16(5, 3, 4)))(240, 180, 80, "bf16"),
+    call("aten::baddbmm", (bf16(5, 2, 4), bf16(5, 2, 3), bf16(5, 3, 4), 1, 1))(240, 260, 80, "bf16"),
     # two products of one result: 2·2·4·(5·3)
-    ("aten::addbmm", (t(2, 4), t(5, 2, 3), t(5, 3, 4), 1, 1), (240, 392, 32, "fp32")),
+    call("aten::addbmm", (t(2, 4), t(5, 2, 3), t(5, 3, 4), 1, 1))(240, 392, 32, "fp32"),
     # K² = 6·12/8 = 9; a bias and a mask beside the operands, the weight as it is stored
-    ("triton_tem_fused_mm_3", (t(2, 3), t(3, 4), t(2, 4)), (48, 72, 32, "fp32")),
-    (
-        "triton_tem_fused_addmm_relu_3",
-        (bf16(4), bf16(1, 2, 3), bf16(4, 3), bf16(1, 2, 4), 2, 4, 3),
-        (48, 44, 16, "bf16"),
+    call("triton_tem_fused_mm_3", (t(2, 3), t(3, 4), t(2, 4)))(48, 72, 32, "fp32"),
+    call("triton_tem_fused_addmm_relu_3", (bf16(4), bf16(1, 2, 3), bf16(4, 3), bf16(1, 2, 4), 2, 4, 3))(
+        48, 44, 16, "bf16"
     ),
     # of XLA; then a[5,3]·b[7,5] over 5, bf16 results
-    ("dot_general", BATCHED, (420, 400, 168, "fp32")),
-    ("dot_general", (e4m3(5, 3), e4m3(7, 5), (0,), (1,), (), (), "bf16"), (210, 50, 42, "fp8")),
+    call("dot_general", BATCHED)(420, 400, 168, "fp32"),
+    call("dot_general", (e4m3(5, 3), e4m3(7, 5), (0,), (1,), (), (), "bf16"))(210, 50, 42, "fp8"),
     # the first with tanh of its result, of operands in bf16 that the fusion converts
-    ("dot_general", (*BATCHED, "fused", 42, 200, 168), (462, 200, 168, "fp32")),
+    call("dot_general", (*BATCHED, "fused", 42, 200, 168))(462, 200, 168, "fp32"),
     # 2 images of 4 · 4 and 3 channels, 5 filters of 3 · 3, padding 1: 10 = 3·4 − 2 positions along a side
-    (
+    call(
         "conv_general_dilated",
         (bf16(2, 4, 4, 3), bf16(5, 3, 3, 3), bf16(5), "output", (2, 4, 4, 5), "bf16", *WINDOW),
-        (2 * 2 * 5 * 3 * 100, 2 * (96 + 135 + 5), 320, "bf16"),
-    ),
+    )(2 * 2 * 5 * 3 * 100, 2 * (96 + 135 + 5), 320, "bf16"),
     # its gradients: of the input from the result's, of the filters
-    (
-        "conv_general_dilated",
-        (bf16(2, 4, 4, 5), bf16(5, 3, 3, 3), "input", (2, 4, 4, 3), "bf16", *WINDOW),
-        (2 * 2 * 5 * 3 * 100, 2 * (160 + 135), 192, "bf16"),
-    ),
-    (
-        "conv_general_dilated",
-        (bf16(2, 4, 4, 3), bf16(2, 4, 4, 5), "kernel", (5, 3, 3, 3), "bf16", *WINDOW),
-        (2 * 2 * 5 * 3 * 100, 2 * (96 + 160), 270, "bf16"),
-    ),
+    call(
+        "conv_general_dilated", (bf16(2, 4, 4, 5), bf16(5, 3, 3, 3), "input", (2, 4, 4, 3), "bf16", *WINDOW)
+    )(2 * 2 * 5 * 3 * 100, 2 * (160 + 135), 192, "bf16"),
+    call(
+        "conv_general_dilated", (bf16(2, 4, 4, 3), bf16(2, 4, 4, 5), "kernel", (5, 3, 3, 3), "bf16", *WINDOW)
+    )(2 * 2 * 5 * 3 * 100, 2 * (96 + 160), 270, "bf16"),
     # 2 sequences of 3 heads: of 4 queries and 4 keys 10 pairs; within a window of 2, 7
-    (
+    call(
         "dot_product_attention_fwd",
         (bf16(2, 4, 3, 8), bf16(2, 4, 3, 8), bf16(2, 4, 3, 16), "CAUSAL", 0, (2, 3, 4, 4), 768),
-        (2 * 60 * 24, 2 * 768, 768, "bf16"),
-    ),
-    (
+    )(2 * 60 * 24, 2 * 768, 768, "bf16"),
+    call(
         "dot_product_attention_bwd",
         (bf16(2, 4, 3, 8), bf16(2, 4, 3, 8), bf16(2, 4, 3, 8), "CAUSAL", 2, (2, 3, 4, 4), 1152),
-        (2 * 42 * 40, 3 * 384, 1152, "bf16"),
-    ),
-    ("cholesky", (f32(2, 3, 3), (2, 3, 3)), (18, 48, 72, "fp32")),
+    )(2 * 42 * 40, 3 * 384, 1152, "bf16"),
+    call("cholesky", (f32(2, 3, 3), (2, 3, 3)))(18, 48, 72, "fp32"),
     # X·A = B: 3 an element
-    ("triangular_solve", (f32(3, 3), f32(2, 3), (2, 3)), (18, 48, 24, "fp32")),
+    call("triangular_solve", (f32(3, 3), f32(2, 3), (2, 3)))(18, 48, 24, "fp32"),
     # each of 2: 4·3² − 3³/3 = 27
-    ("lu", (f32(2, 4, 3), (2, 4, 3)), (54, 96, 120, "fp32")),
+    call("lu", (f32(2, 4, 3), (2, 4, 3)))(54, 96, 120, "fp32"),
     # 2·4·3² − 2·3³/3, tall or wide
-    ("geqrf", (f32(4, 3), (4, 3)), (54, 48, 60, "fp32")),
-    ("geqrf", (f32(3, 4), (3, 4)), (54, 48, 60, "fp32")),
+    call("geqrf", (f32(4, 3), (4, 3)))(54, 48, 60, "fp32"),
+    call("geqrf", (f32(3, 4), (3, 4)))(54, 48, 60, "fp32"),
     # 4·4·3·3 − 2·7·9 + 4·27/3; all of 4 columns: 4·4·4·3 − 2·8·9 + 36
-    ("householder_product", (f32(4, 3), f32(3), (4, 3)), (54, 60, 48, "fp32")),
-    ("householder_product", (f32(4, 4), f32(3), (4, 4)), (84, 76, 64, "fp32")),
+    call("householder_product", (f32(4, 3), f32(3), (4, 3)))(54, 60, 48, "fp32"),
+    call("householder_product", (f32(4, 4), f32(3), (4, 4)))(84, 76, 64, "fp32"),
     # 6 rows in 2 groups, each times its 3 by 4; the inner 6 in 2 groups, two results of 3 by 4; a batch of 2
-    (
-        "ragged_dot_general",
-        (bf16(6, 3), bf16(2, 3, 4), GROUPS, (1,), (1,), (), (), (0,), (6, 4), "f32", ""),
-        (144, 36 + 48 + 8, 96, "bf16"),
-    ),
-    (
-        "ragged_dot_general",
-        (bf16(6, 3), bf16(6, 4), GROUPS, (0,), (0,), (), (), (), (2, 3, 4), "f32", ""),
-        (144, 36 + 48 + 8, 96, "bf16"),
-    ),
-    (
+    call(
+        "ragged_dot_general", (bf16(6, 3), bf16(2, 3, 4), GROUPS, (1,), (1,), (), (), (0,), (6, 4), "f32", "")
+    )(144, 36 + 48 + 8, 96, "bf16"),
+    call(
+        "ragged_dot_general", (bf16(6, 3), bf16(6, 4), GROUPS, (0,), (0,), (), (), (), (2, 3, 4), "f32", "")
+    )(144, 36 + 48 + 8, 96, "bf16"),
+    call(
         "ragged_dot_general",
         (
             *(bf16(2, 6, 3), bf16(2, 3, 4), GROUPS, (2,), (1,), (0,), (0,), (), (2, 6, 4), "f32"),
             "DOT_BF16_BF16_F32",
         ),
-        (288, 72 + 48 + 8, 192, "bf16"),
-    ),
+    )(288, 72 + 48 + 8, 192, "bf16"),
     # K² = 36·12/48: 2·48·3, from either side of the weight
-    ("te_gemm", (bf16(2, 6, 3), t(1), bf16(3, 4), (2, 6, 4), "bf16"), (288, 100, 96, "bf16")),
-    ("te_gemm", (bf16(2, 6, 3), t(1), bf16(4, 3), (2, 6, 4), "bf16"), (288, 100, 96, "bf16")),
-    ("te_gemm", (bf16(2, 6, 3), t(1), bf16(4, 3), t(1), bf16(4), (2, 6, 4), "bf16"), (288, 112, 96, "bf16")),
-    # no mask: 144 pairs of 8 and 8; a float per query and head twice
-    (
-        FLEX,
-        (Q, K, K, *STATISTICS, *BLOCK, t(0), t(0), Q, 1, 1, 4),
-        (2 * 144 * 16, 384 + 2 * 192, 2 * 96 + 384, "bf16"),
+    call("te_gemm", (bf16(2, 6, 3), t(1), bf16(3, 4), (2, 6, 4), "bf16"))(288, 100, 96, "bf16"),
+    call("te_gemm", (bf16(2, 6, 3), t(1), bf16(4, 3), (2, 6, 4), "bf16"))(288, 100, 96, "bf16"),
+    call("te_gemm", (bf16(2, 6, 3), t(1), bf16(4, 3), t(1), bf16(4), (2, 6, 4), "bf16"))(
+        288, 112, 96, "bf16"
     ),
-    (
+    # no mask: 144 pairs of 8 and 8; a float per query and head twice
+    call(FLEX, (Q, K, K, *STATISTICS, *BLOCK, t(0), t(0), Q, 1, 1, 4))(
+        2 * 144 * 16, 384 + 2 * 192, 2 * 96 + 384, "bf16"
+    ),
+    call(
         "triton_tem_fused_flex_attention_backward_1",
         (Q, K, K, *STATISTICS, Q, Q, K, *BLOCK, *BLOCK, *(t(0),) * 4, K, 1, 1, 4),
-        (2 * 144 * 40, 2 * 384 + 2 * 192 + 2 * 96, 384 + 2 * 192, "bf16"),
-    ),
+    )(2 * 144 * 40, 2 * 384 + 2 * 192 + 2 * 96, 384 + 2 * 192, "bf16"),
     # 5·3 an element of 2·8; half of it of the real numbers
-    ("fft", (t(2, 8, dtype="c64"), (8,), (2, 8), "c64"), (240, 128, 128, "fp32")),
-    ("fft", (f32(2, 8), (8,), (2, 5), "c64"), (120, 64, 80, "fp32")),
-    ("fft", (t(2, 5, dtype="c128"), (8,), (2, 8), "f64"), (120, 160, 128, "fp64")),
+    call("fft", (t(2, 8, dtype="c64"), (8,), (2, 8), "c64"))(240, 128, 128, "fp32"),
+    call("fft", (f32(2, 8), (8,), (2, 5), "c64"))(120, 64, 80, "fp32"),
+    call("fft", (t(2, 5, dtype="c128"), (8,), (2, 8), "f64"))(120, 160, 128, "fp64"),
     # 6 rows of 3 times (5, 3), in two groups, with biases: 2·6·5·3; (18 + 2·15 + 2·5)·2, 30·2
-    ("_GroupedLinear", (bf16(6, 3), bf16(5, 3), bf16(5, 3), bf16(5), bf16(5)), (180, 116, 60, "bf16")),
+    call("_GroupedLinear", (bf16(6, 3), bf16(5, 3), bf16(5, 3), bf16(5), bf16(5)))(180, 116, 60, "bf16"),
     # LSTM of 2 layers, both directions: 2·(4·4·(3 + 4) + 4·4·(8 + 4)) = 608 weights and 128 biases for
     # 5 steps of 2; states 4·(4 + 4) a sequence, result 5·2·8
-    (
+    call(
         "aten::_cudnn_rnn",
         (t(5, 2, 3), None, 4, None, t(4, 2, 4), t(4, 2, 4), 2, 4, 0, 2, False, 0.0, True, True, ()),
-        (2 * 10 * 608, (30 + 736 + 64) * 4, (80 + 64) * 4, "fp32"),
-    ),
+    )(2 * 10 * 608, (30 + 736 + 64) * 4, (80 + 64) * 4, "fp32"),
     # the same with states projected to 2, one layer and direction, no biases, packed: 4·4·(3 + 2) + 2·4
-    (
+    call(
         "aten::_cudnn_rnn",
         (t(7, 3), None, 3, None, t(1, 2, 2), t(1, 2, 4), 2, 4, 2, 1, False, 0.0, True, False, (2, 2, 2, 1)),
-        (2 * 7 * 88, (21 + 88 + 12) * 4, (14 + 12) * 4, "fp32"),
-    ),
+    )(2 * 7 * 88, (21 + 88 + 12) * 4, (14 + 12) * 4, "fp32"),
     # GRU, batch first: 3·4·(3 + 4) = 84 and 24 biases, both gradients of 2·5 steps
-    (
+    call(
         "aten::miopen_rnn_backward",
         (
             *(t(2, 5, 3), None, 4, None, t(1, 2, 4), None, t(2, 5, 4), t(2, 5, 4), None, None),
             *(3, 4, 1, True, 0.0, True, False, (), None, None, (True, False, False, True)),
         ),
-        (2 * 2 * 10 * 84, (30 + 108 + 2 * (8 + 40)) * 4, (30 + 8 + 108) * 4, "fp32"),
-    ),
+    )(2 * 2 * 10 * 84, (30 + 108 + 2 * (8 + 40)) * 4, (30 + 8 + 108) * 4, "fp32"),
     # 2·10·(48 + 64); one layer and direction of an LSTM on a CPU
-    (
-        "aten::mkldnn_rnn_layer",
-        (t(5, 2, 3), t(16, 3), t(16, 4), t(16), t(16), t(2, 4), t(2, 4)),
-        (2240, (30 + 48 + 64 + 32 + 16) * 4, (40 + 16) * 4, "fp32"),
+    call("aten::mkldnn_rnn_layer", (t(5, 2, 3), t(16, 3), t(16, 4), t(16), t(16), t(2, 4), t(2, 4)))(
+        2240, (30 + 48 + 64 + 32 + 16) * 4, (40 + 16) * 4, "fp32"
     ),
     # 5·16·log2 8 for two transforms of 8; 2.5·64·log2 64 of 8 × 8, half of it real
-    ("aten::_fft_c2c", (complex64(2, 8), (1,), 0, True), (240, 128, 128, "fp32")),
-    ("aten::_fft_r2c", (t(8, 8), (0, 1), 0, True), (960, 256, 320, "fp32")),
-    ("aten::_fft_c2r", (t(8, 5, dtype="c10::complex<double>"), (0, 1), 2, 8), (960, 640, 512, "fp64")),
+    call("aten::_fft_c2c", (complex64(2, 8), (1,), 0, True))(240, 128, 128, "fp32"),
+    call("aten::_fft_r2c", (t(8, 8), (0, 1), 0, True))(960, 256, 320, "fp32"),
+    call("aten::_fft_c2r", (t(8, 5, dtype="c10::complex<double>"), (0, 1), 2, 8))(960, 640, 512, "fp64"),
     # 2 tables of 6 columns, 4 bags of each: 7 rows; unpooled, weighted
-    (
+    call(
         "fbgemm::dense_embedding_codegen_lookup_function",
         (t(60, dtype="c10::Half"), i64(2), i32(3), 12, 6, i64(3), 5, i64(7), i64(9), 0),
-        (42, 7 * 8 + 9 * 8 + 84, 4 * 12 * 4, "fp32"),
-    ),
-    (
+    )(42, 7 * 8 + 9 * 8 + 84, 4 * 12 * 4, "fp32"),
+    call(
         "fbgemm::split_embedding_codegen_lookup_adagrad_function",
         (*(t(0), t(60), t(0), t(0, 0), i32(2), i64(2), i32(3), 12, 6, i64(3), 5), *(i64(7), i64(9), 1, t(7))),
-        (84, 56 + 72 + 28 + 168, 192, "fp32"),
-    ),
-    ("fbgemm::permute_pooled_embs_auto_grad", (t(4, 12), i64(3)), (0, 192, 192, None)),
-    ("fbgemm::permute_2D_sparse_data", (i32(2), i32(2, 5), i64(9), None), (0, 8 + 40 + 72, 112, None)),
-    ("aten::mv", (t(2, 3), t(3)), (12, 36, 8, "fp32")),
-    ("aten::addmv", (t(2), t(2, 3), t(3), 1, 1), (12, 44, 8, "fp32")),
-    ("aten::dot", (t(3), t(3)), (6, 24, 4, "fp32")),
+    )(84, 56 + 72 + 28 + 168, 192, "fp32"),
+    call("fbgemm::permute_pooled_embs_auto_grad", (t(4, 12), i64(3)))(0, 192, 192, None),
+    call("fbgemm::permute_2D_sparse_data", (i32(2), i32(2, 5), i64(9), None))(0, 8 + 40 + 72, 112, None),
+    call("aten::mv", (t(2, 3), t(3)))(12, 36, 8, "fp32"),
+    call("aten::addmv", (t(2), t(2, 3), t(3), 1, 1))(12, 44, 8, "fp32"),
+    call("aten::dot", (t(3), t(3)))(6, 24, 4, "fp32"),
     # (5, 2, 3)·(3,) is (5, 2); (5, 2, 3)·(3, 4) broadcasts
-    ("aten::matmul", (t(5, 2, 3), t(3)), (60, 132, 40, "fp32")),
-    ("aten::matmul", (t(5, 2, 3), t(3, 4)), (240, 168, 160, "fp32")),
-    ("aten::matmul", (t(3), t(3, 4)), (24, 60, 16, "fp32")),
-    ("aten::linear", (bf16(2, 2, 3), bf16(4, 3), bf16(4)), (96, 56, 32, "bf16")),
-    ("vllm::rocm_unquantized_gemm", (bf16(2, 3), bf16(4, 3), None), (48, 36, 16, "bf16")),
+    call("aten::matmul", (t(5, 2, 3), t(3)))(60, 132, 40, "fp32"),
+    call("aten::matmul", (t(5, 2, 3), t(3, 4)))(240, 168, 160, "fp32"),
+    call("aten::matmul", (t(3), t(3, 4)))(24, 60, 16, "fp32"),
+    call("aten::linear", (bf16(2, 2, 3), bf16(4, 3), bf16(4)))(96, 56, 32, "bf16"),
+    call("vllm::rocm_unquantized_gemm", (bf16(2, 3), bf16(4, 3), None))(48, 36, 16, "bf16"),
     # otype 15 is bfloat16, 6 float
-    ("aiter::gemm_a16w16", (bf16(2, 3), bf16(4, 3), None, 15), (48, 36, 16, "bf16")),
-    ("aiter::gemm_a16w16", (bf16(2, 3), bf16(4, 3), None, 6), (48, 36, 32, "bf16")),
+    call("aiter::gemm_a16w16", (bf16(2, 3), bf16(4, 3), None, 15))(48, 36, 16, "bf16"),
+    call("aiter::gemm_a16w16", (bf16(2, 3), bf16(4, 3), None, 6))(48, 36, 32, "bf16"),
     # 6 + 12 bytes, scales of 2 and 4 floats; bfloat16 out
-    ("aiter::gemm_a8w8", (fp8(2, 3), fp8(4, 3), t(2, 1), t(1, 4), None, 15), (48, 42, 16, "fp8")),
+    call("aiter::gemm_a8w8", (fp8(2, 3), fp8(4, 3), t(2, 1), t(1, 4), None, 15))(48, 42, 16, "fp8"),
     # bytes of two numbers: K is 6
-    ("aiter::gemm_a4w4", (u8(2, 3), u8(4, 3)), (96, 18, 16, "fp4")),
-    ("aten::_scaled_mm", (fp8(2, 3), fp8(3, 4), t(), t(), None, None, 15), (48, 26, 16, "fp8")),
-    ("sgl_kernel::fp8_scaled_mm", (fp8(2, 3), fp8(3, 4), t(2, 1), t(1, 4), 15), (48, 42, 16, "fp8")),
+    call("aiter::gemm_a4w4", (u8(2, 3), u8(4, 3)))(96, 18, 16, "fp4"),
+    call("aten::_scaled_mm", (fp8(2, 3), fp8(3, 4), t(), t(), None, None, 15))(48, 26, 16, "fp8"),
+    call("sgl_kernel::fp8_scaled_mm", (fp8(2, 3), fp8(3, 4), t(2, 1), t(1, 4), 15))(48, 42, 16, "fp8"),
     # bytes at their own size: weights of 8 bits, and of 4 bits in 6 bytes with 2·4·2 numbers beside
-    ("aten::_weight_int8pack_mm", (bf16(2, 3), i8(4, 3), bf16(4)), (48, 32, 16, "bf16")),
+    call("aten::_weight_int8pack_mm", (bf16(2, 3), i8(4, 3), bf16(4)))(48, 32, 16, "bf16"),
     # 12 + 6 + 32
-    ("aten::_weight_int4pack_mm", (bf16(2, 3), u8(1, 1, 6, 1), 2, bf16(2, 4, 2)), (48, 50, 16, "bf16")),
-    ("_C::cutlass_scaled_mm", (bf16(2, 4), fp8(2, 3), fp8(3, 4), t(), t()), (48, 26, 16, "fp8")),
-    ("_rocm_C::wvSplitK", (bf16(4, 3), bf16(2, 3)), (48, 36, 16, "bf16")),
-    ("LigerSiLUMulFunction", (bf16(2, 3), bf16(2, 3), 1.0, 1.0), (30, 24, 12, "fp32")),
-    ("LigerGELUMulFunction", (bf16(2, 3), bf16(2, 3)), (60, 24, 12, "fp32")),
+    call("aten::_weight_int4pack_mm", (bf16(2, 3), u8(1, 1, 6, 1), 2, bf16(2, 4, 2)))(48, 50, 16, "bf16"),
+    call("_C::cutlass_scaled_mm", (bf16(2, 4), fp8(2, 3), fp8(3, 4), t(), t()))(48, 26, 16, "fp8"),
+    call("_rocm_C::wvSplitK", (bf16(4, 3), bf16(2, 3)))(48, 36, 16, "bf16"),
+    call("LigerSiLUMulFunction", (bf16(2, 3), bf16(2, 3), 1.0, 1.0))(30, 24, 12, "fp32"),
+    call("LigerGELUMulFunction", (bf16(2, 3), bf16(2, 3)))(60, 24, 12, "fp32"),
     # x of 2 rows and 16 inner numbers times 16 x 8, in 4 bits 64 bytes; 2 groups of 8 scales, and zeros in 8
     # 64 + 64 + 32 + 8
-    ("_C::awq_gemm", (bf16(2, 16), i32(16, 1), bf16(2, 8), i32(2, 1), 8), (512, 168, 32, "bf16")),
-    (
-        "_C::gptq_gemm",
-        (bf16(2, 16), i32(2, 8), i32(2, 1), bf16(2, 8), i32(16), True, 4),
-        (512, 64 + 64 + 8 + 32 + 64, 32, "bf16"),
+    call("_C::awq_gemm", (bf16(2, 16), i32(16, 1), bf16(2, 8), i32(2, 1), 8))(512, 168, 32, "bf16"),
+    call("_C::gptq_gemm", (bf16(2, 16), i32(2, 8), i32(2, 1), bf16(2, 8), i32(16), True, 4))(
+        512, 64 + 64 + 8 + 32 + 64, 32, "bf16"
     ),
     # the same in Marlin's layout: the result given or not, no zeros or orders, a workspace that counts not
-    (
+    call(
         "_C::marlin_gemm",
         (
             *(bf16(2, 16), bf16(2, 8), i32(1, 16), None, bf16(2, 8)),
             *(*(None,) * 5, i32(99), 7, 2, 8, 16, True, False, True, False),
         ),
-        (512, 64 + 64 + 32, 32, "bf16"),
-    ),
-    (
+    )(512, 64 + 64 + 32, 32, "bf16"),
+    call(
         "_C::gptq_marlin_gemm",
         (*(bf16(2, 16), i32(1, 16), bf16(2, 8), *(i32(0),) * 3), *(i32(99), 7, 2, 8, 16, True, False, True)),
-        (512, 64 + 64 + 32, 32, "bf16"),
-    ),
+    )(512, 64 + 64 + 32, 32, "bf16"),
     # 32 + 128 + 8 + 32 + 16
-    ("fbgemm::f8f8bf16_rowwise", (fp8(2, 16), fp8(8, 16), t(2), t(8), bf16(8), True), (512, 216, 32, "fp8")),
-    ("fbgemm::f8f8bf16_tensorwise", (fp8(2, 16), fp8(8, 16), 0.5), (512, 32 + 128, 32, "fp8")),
-    # 64 + 64 + 32 + 32
-    ("fbgemm::bf16i4bf16_rowwise", (bf16(2, 16), i8(8, 8), bf16(2, 8), bf16(2, 8)), (512, 192, 32, "bf16")),
-    ("bitsandbytes::int8_linear_matmul", (i8(2, 16), i8(8, 16)), (512, 32 + 128, 64, "int8")),
-    # blocks of 64 numbers, and a table of 16
-    (
-        "bitsandbytes::gemv_4bit",
-        (bf16(1, 1, 16), u8(64, 1), (8, 16), t(2), t(16), 64),
-        (256, 32 + 64 + 8 + 64, 16, "bf16"),
+    call("fbgemm::f8f8bf16_rowwise", (fp8(2, 16), fp8(8, 16), t(2), t(8), bf16(8), True))(
+        512, 216, 32, "fp8"
     ),
-    ("aten::_int_mm", (i8(2, 3), i8(3, 4)), (48, 18, 32, "int8")),
+    call("fbgemm::f8f8bf16_tensorwise", (fp8(2, 16), fp8(8, 16), 0.5))(512, 32 + 128, 32, "fp8"),
+    # 64 + 64 + 32 + 32
+    call("fbgemm::bf16i4bf16_rowwise", (bf16(2, 16), i8(8, 8), bf16(2, 8), bf16(2, 8)))(512, 192, 32, "bf16"),
+    call("bitsandbytes::int8_linear_matmul", (i8(2, 16), i8(8, 16)))(512, 32 + 128, 64, "int8"),
+    # blocks of 64 numbers, and a table of 16
+    call("bitsandbytes::gemv_4bit", (bf16(1, 1, 16), u8(64, 1), (8, 16), t(2), t(16), 64))(
+        256, 32 + 64 + 8 + 64, 16, "bf16"
+    ),
+    call("aten::_int_mm", (i8(2, 3), i8(3, 4)))(48, 18, 32, "int8"),
     # 7 rows in 2 groups, each with a (3, 4) of its own; offsets of 2 int32
-    ("aten::_grouped_mm", (bf16(7, 3), bf16(2, 3, 4), i32(2)), (2 * 7 * 3 * 4, 42 + 48 + 8, 56, "bf16")),
+    call("aten::_grouped_mm", (bf16(7, 3), bf16(2, 3, 4), i32(2)))(2 * 7 * 3 * 4, 42 + 48 + 8, 56, "bf16"),
     # the weight's gradient: an inner dimension of 7 cut into 2 groups, a (3, 4) each
-    ("aten::_grouped_mm", (bf16(3, 7), bf16(7, 4), i32(2)), (2 * 7 * 3 * 4, 42 + 56 + 8, 48, "bf16")),
+    call("aten::_grouped_mm", (bf16(3, 7), bf16(7, 4), i32(2)))(2 * 7 * 3 * 4, 42 + 56 + 8, 48, "bf16"),
     # (5 + 2 − 2 − 1)/2 + 1 = 3 a side: 2·(1·4·9) elements of 2·9 products; 50·4, 72·4, 4·4; 36·4
     # 2·36·18; 200 + 288 + 16
-    ("aten::convolution", (IMAGE, FILTERS, t(4), *CONV, False, (0, 0), 1), (1296, 504, 144, "fp32")),
+    call("aten::convolution", (IMAGE, FILTERS, t(4), *CONV, False, (0, 0), 1))(1296, 504, 144, "fp32"),
     # two groups: half the products
-    (
+    call(
         "aten::cudnn_convolution",
         (t(1, 2, 5, 5), t(4, 1, 3, 3), (1, 1), (2, 2), (1, 1), 2, False, False, True),
-        (2 * 36 * 9, 200 + 144, 144, "fp32"),
-    ),
+    )(2 * 36 * 9, 200 + 144, 144, "fp32"),
     # transposed: (3 − 1)·2 − 2 + 2 + 1 + 1 = 6 a side; each of 2·9 elements meets 4·9 weights
-    (
-        "aten::convolution",
-        (t(1, 2, 3, 3), t(2, 4, 3, 3), None, *CONV, True, (1, 1), 1),
-        (2 * 18 * 36, 72 + 288, 4 * 36 * 4, "fp32"),
+    call("aten::convolution", (t(1, 2, 3, 3), t(2, 4, 3, 3), None, *CONV, True, (1, 1), 1))(
+        2 * 18 * 36, 72 + 288, 4 * 36 * 4, "fp32"
     ),
     # dilation 2: 5 − 2·2 = 1 a side: 2·4·18; 200 + 288
-    ("aten::mkldnn_convolution", (IMAGE, FILTERS, None, (0, 0), (1, 1), (2, 2), 1), (144, 488, 16, "fp32")),
-    (
-        "aten::cudnn_convolution_add_relu",
-        (IMAGE, FILTERS, t(1, 4, 3, 3), 1, t(4), *CONV, 1),
-        (2 * 36 * 18 + 3 * 36, 200 + 288 + 16 + 144, 144, "fp32"),
+    call("aten::mkldnn_convolution", (IMAGE, FILTERS, None, (0, 0), (1, 1), (2, 2), 1))(144, 488, 16, "fp32"),
+    call("aten::cudnn_convolution_add_relu", (IMAGE, FILTERS, t(1, 4, 3, 3), 1, t(4), *CONV, 1))(
+        2 * 36 * 18 + 3 * 36, 200 + 288 + 16 + 144, 144, "fp32"
     ),
     # both gradients, then the weight's alone, which reads no weight
-    (
+    call(
         "aten::convolution_backward",
         (t(1, 4, 3, 3), t(1, 2, 5, 5), t(4, 2, 3, 3), (4,), *CONV, False, (0, 0), 1, (True, True, True)),
-        (2 * 2 * 36 * 18, 144 + 200 + 288, 200 + 288 + 16, "fp32"),
-    ),
-    (
+    )(2 * 2 * 36 * 18, 144 + 200 + 288, 200 + 288 + 16, "fp32"),
+    call(
         "aten::convolution_backward",
         (t(1, 4, 3, 3), t(1, 2, 5, 5), t(4, 2, 3, 3), (0,), *CONV, False, (0, 0), 1, (False, True, False)),
-        (2 * 36 * 18, 144 + 200, 288, "fp32"),
-    ),
-    (
-        "aten::cudnn_convolution_backward_weight",
-        ((4, 2, 3, 3), t(1, 4, 3, 3), t(1, 2, 5, 5), *CONV, 1),
-        (2 * 36 * 18, 144 + 200, 288, "fp32"),
+    )(2 * 36 * 18, 144 + 200, 288, "fp32"),
+    call("aten::cudnn_convolution_backward_weight", ((4, 2, 3, 3), t(1, 4, 3, 3), t(1, 2, 5, 5), *CONV, 1))(
+        2 * 36 * 18, 144 + 200, 288, "fp32"
     ),
     # 144 pairs of 8 + 8; query and result 384 bytes, key and value 192 each; 24 floats
-    (FLASH, (Q, K, K, 0.0, False, False, None), (2 * 144 * 16, 384 + 384, 384 + 96, "bf16")),
-    (FLASH, (Q, K, K, 0.0, True, False, None), (2 * 84 * 16, 384 + 384, 384 + 96, "bf16")),
-    (
-        "aten::_scaled_dot_product_efficient_attention",
-        (Q, K, K, bf16(1, 4, 6, 6), False, 0.0, False, None),
-        (2 * 144 * 16, 384 + 384 + 288, 384, "bf16"),
-    ),
+    call(FLASH, (Q, K, K, 0.0, False, False, None))(2 * 144 * 16, 384 + 384, 384 + 96, "bf16"),
+    call(FLASH, (Q, K, K, 0.0, True, False, None))(2 * 84 * 16, 384 + 384, 384 + 96, "bf16"),
+    call(
+        "aten::_scaled_dot_product_efficient_attention", (Q, K, K, bf16(1, 4, 6, 6), False, 0.0, False, None)
+    )(2 * 144 * 16, 384 + 384 + 288, 384, "bf16"),
     # 5 products: 3·8 + 2·8; gradient, query, result 384 each, key and value 192, statistics 96
-    (
+    call(
         "aten::_scaled_dot_product_flash_attention_backward",
         (Q, Q, K, K, Q, t(1, 4, 6), None, None, 6, 6, 0.0, False, i64(), i64(), None),
-        (2 * 144 * 40, 3 * 384 + 2 * 192 + 96, 384 + 2 * 192, "bf16"),
-    ),
+    )(2 * 144 * 40, 3 * 384 + 2 * 192 + 96, 384 + 2 * 192, "bf16"),
     # lengths before heads, and a window of the key itself and one before: 6 + 5 pairs a head
-    (
-        "flash_attn::_flash_attn_forward",
-        (*LATER, 0.0, 0.35, True, 1, 0, 0.0, None, False),
-        (2 * 4 * 11 * 16, 384 + 384, 384 + 96, "bf16"),
+    call("flash_attn::_flash_attn_forward", (*LATER, 0.0, 0.35, True, 1, 0, 0.0, None, False))(
+        2 * 4 * 11 * 16, 384 + 384, 384 + 96, "bf16"
     ),
     # 2 queries at the end of 6 keys see 5 and 6 of them
-    (
-        "aten::_flash_attention_forward",
-        (*SHORT, None, None, 2, 6, 0.0, True, False, None),
-        (2 * 4 * 11 * 16, 128 + 768, 128 + 32, "bf16"),
+    call("aten::_flash_attention_forward", (*SHORT, None, None, 2, 6, 0.0, True, False, None))(
+        2 * 4 * 11 * 16, 128 + 768, 128 + 32, "bf16"
     ),
     # mask type 1, from the first key: they see 1 and 2 of them
-    (
-        "aten::_efficient_attention_forward",
-        (*SHORT, None, None, None, None, None, 0.0, 1, True),
-        (2 * 4 * 3 * 16, 128 + 768, 128 + 32, "bf16"),
+    call("aten::_efficient_attention_forward", (*SHORT, None, None, None, None, None, 0.0, 1, True))(
+        2 * 4 * 3 * 16, 128 + 768, 128 + 32, "bf16"
     ),
     # 12 tokens in 3 sequences of at most 4: all have 4, and 3·2·16 pairs
-    (VARLEN, (*TWELVE, *SEQUENCES, 0.0, 1.0, False), (2 * 96 * 16, 3 * 384, 384 + 96, "bf16")),
+    call(VARLEN, (*TWELVE, *SEQUENCES, 0.0, 1.0, False))(2 * 96 * 16, 3 * 384, 384 + 96, "bf16"),
     # 7 of each of 6 elements; 24 + 12 + 12 read, 24 + 2·2·4 written
-    ("aten::native_layer_norm", (t(2, 3), (3,), t(3), t(3), 1e-5), (42, 48, 40, "fp32")),
-    (
+    call("aten::native_layer_norm", (t(2, 3), (3,), t(3), t(3), 1e-5))(42, 48, 40, "fp32"),
+    call(
         "aten::native_layer_norm_backward",
         (t(2, 3), t(2, 3), (3,), t(2, 1), t(2, 1), t(3), t(3), (True, True, True)),
-        (13 * 6, 24 + 24 + 8 + 8 + 12, 24 + 12 + 12, "fp32"),
-    ),
-    ("aten::_fused_rms_norm", (t(2, 3), (3,), t(3), None), (24, 36, 32, "fp32")),
-    ("_C::rms_norm", (bf16(2, 3), bf16(2, 3), bf16(3), 1e-6), (24, 18, 12, "fp32")),
-    ("_C::fused_add_rms_norm", (bf16(2, 3), bf16(2, 3), bf16(3), 1e-6), (30, 30, 24, "fp32")),
-    ("aiter::rmsnorm2d_fwd_with_add_ck", (*[bf16(2, 3)] * 4, bf16(3), 1e-5, 0), (30, 30, 24, "fp32")),
+    )(13 * 6, 24 + 24 + 8 + 8 + 12, 24 + 12 + 12, "fp32"),
+    call("aten::_fused_rms_norm", (t(2, 3), (3,), t(3), None))(24, 36, 32, "fp32"),
+    call("_C::rms_norm", (bf16(2, 3), bf16(2, 3), bf16(3), 1e-6))(24, 18, 12, "fp32"),
+    call("_C::fused_add_rms_norm", (bf16(2, 3), bf16(2, 3), bf16(3), 1e-6))(30, 30, 24, "fp32"),
+    call("aiter::rmsnorm2d_fwd_with_add_ck", (*[bf16(2, 3)] * 4, bf16(3), 1e-5, 0))(30, 30, 24, "fp32"),
     # 24 elements, 3 channels: four vectors of 12 bytes read; running and saved statistics written
-    (BATCH_NORM, (t(2, 3, 4), t(3), t(3), t(3), t(3), True, 0.1, 1e-5), (5 * 24, 96 + 48, 96 + 48, "fp32")),
-    (BATCH_NORM, (t(2, 3, 4), t(3), t(3), t(3), t(3), False, 0.1, 1e-5), (48, 144, 96, "fp32")),
-    (
+    call(BATCH_NORM, (t(2, 3, 4), t(3), t(3), t(3), t(3), True, 0.1, 1e-5))(5 * 24, 96 + 48, 96 + 48, "fp32"),
+    call(BATCH_NORM, (t(2, 3, 4), t(3), t(3), t(3), t(3), False, 0.1, 1e-5))(48, 144, 96, "fp32"),
+    call(
         "aten::native_batch_norm_backward",
         (t(2, 3, 4), t(2, 3, 4), t(3), t(3), t(3), t(3), t(3), True, 1e-5, (True, True, True)),
-        (9 * 24, 96 + 96 + 36, 96 + 24, "fp32"),
-    ),
-    ("aten::native_group_norm", (t(2, 4, 3), t(4), t(4), 2, 4, 3, 2, 1e-5), (120, 128, 96 + 32, "fp32")),
-    ("aten::_softmax", (t(2, 3), -1, False), (30, 24, 24, "fp32")),
-    ("aten::_log_softmax_backward_data", (t(2, 3), t(2, 3), -1, 6), (24, 48, 24, "fp32")),
+    )(9 * 24, 96 + 96 + 36, 96 + 24, "fp32"),
+    call("aten::native_group_norm", (t(2, 4, 3), t(4), t(4), 2, 4, 3, 2, 1e-5))(120, 128, 96 + 32, "fp32"),
+    call("aten::_softmax", (t(2, 3), -1, False))(30, 24, 24, "fp32"),
+    call("aten::_log_softmax_backward_data", (t(2, 3), t(2, 3), -1, 6))(24, 48, 24, "fp32"),
     # one element of 4 bytes and one target of 8 each; loss and weight
-    ("aten::nll_loss_forward", (t(2, 3), i64(2), None, 1, -100), (2, 24, 8, "fp32")),
-    ("aten::nll_loss_backward", (t(), t(2, 3), i64(2), None, 1, -100, t()), (2, 24, 8, "fp32")),
-    ("aten::mse_loss_backward", (t(), t(2, 3), t(2, 3), 1), (18, 52, 24, "fp32")),
+    call("aten::nll_loss_forward", (t(2, 3), i64(2), None, 1, -100))(2, 24, 8, "fp32"),
+    call("aten::nll_loss_backward", (t(), t(2, 3), i64(2), None, 1, -100, t()))(2, 24, 8, "fp32"),
+    call("aten::mse_loss_backward", (t(), t(2, 3), t(2, 3), 1))(18, 52, 24, "fp32"),
     # 3 rows of 4 numbers and 3 indices
-    ("aten::embedding", (bf16(100, 4), i64(3), -1), (0, 24 + 24, 24, None)),
+    call("aten::embedding", (bf16(100, 4), i64(3), -1))(0, 24 + 24, 24, None),
     # 300 indices of a table of 100 rows: no more than all of it
-    ("aten::embedding", (bf16(100, 4), i64(300), -1), (0, 2400 + 800, 2400, None)),
-    ("aten::embedding_dense_backward", (bf16(3, 4), i64(3), 100, -1, False), (12, 48, 24, "fp32")),
-    ("aten::index_select", (t(9, 4), 0, i64(2)), (0, 16 + 32, 32, None)),
-    ("aten::gather", (t(9, 4), 1, i64(9, 1), False), (0, 72 + 36, 36, None)),
-    ("aten::scatter_add_", (t(9), 0, i64(4), t(4)), (4, 32 + 16 + 16, 16, "fp32")),
-    ("sglang::store_cache", (bf16(2, 8), bf16(2, 8), fp8(9, 8), fp8(9, 8), i64(2)), (0, 80, 32, None)),
+    call("aten::embedding", (bf16(100, 4), i64(300), -1))(0, 2400 + 800, 2400, None),
+    call("aten::embedding_dense_backward", (bf16(3, 4), i64(3), 100, -1, False))(12, 48, 24, "fp32"),
+    call("aten::index_select", (t(9, 4), 0, i64(2)))(0, 16 + 32, 32, None),
+    call("aten::gather", (t(9, 4), 1, i64(9, 1), False))(0, 72 + 36, 36, None),
+    call("aten::scatter_add_", (t(9), 0, i64(4), t(4)))(4, 32 + 16 + 16, 16, "fp32"),
+    call("sglang::store_cache", (bf16(2, 8), bf16(2, 8), fp8(9, 8), fp8(9, 8), i64(2)))(0, 80, 32, None),
     # of heads of 8 the first 4 are rotated: half of 32 + 16 elements, in bf16; two rows of 4, two positions
     # 3·24; 16 + 16 + 48
-    ("_C::rotary_embedding", (i64(2), bf16(2, 16), bf16(2, 8), 8, bf16(99, 4), True), (72, 80, 48, "fp32")),
-    ("aten::sum", (t(2, 3), (1,), False, None), (6, 24, 8, "fp32")),
-    ("aten::sum", (t(2, 3), None), (6, 24, 4, "fp32")),
+    call("_C::rotary_embedding", (i64(2), bf16(2, 16), bf16(2, 8), 8, bf16(99, 4), True))(72, 80, 48, "fp32"),
+    call("aten::sum", (t(2, 3), (1,), False, None))(6, 24, 8, "fp32"),
+    call("aten::sum", (t(2, 3), None))(6, 24, 4, "fp32"),
     # old traces record no dimensions: the result is left out, and the cost says so
-    ("aten::sum", (t(2, 3), None, None, None), (6, 24, 0, "fp32")),
-    ("aten::mean", (t(2, 3), (0, 1), True, None), (6, 24, 4, "fp32")),
-    ("aten::sum", (i32(2, 3), (1,), False, None), (0, 24, 16, None)),
-    ("aten::argmax", (t(2, 3), -1, False), (6, 24, 16, "fp32")),
-    ("aten::max", (t(2, 3), 1, False), (6, 24, 8 + 16, "fp32")),
-    ("aten::any", (b8(2, 3),), (0, 6, 1, None)),
-    ("aten::linalg_vector_norm", (t(2, 3), 2, None, False, None), (12, 24, 4, "fp32")),
-    ("aten::cumsum", (t(2, 3), 1, None), (6, 24, 24, "fp32")),
-    ("aten::topk", (t(2, 9), 2, -1, True, True), (0, 72, 16 + 32, None)),
-    ("aten::sort", (t(2, 3), -1, False), (0, 24, 24 + 48, None)),
+    call("aten::sum", (t(2, 3), None, None, None))(6, 24, 0, "fp32"),
+    call("aten::mean", (t(2, 3), (0, 1), True, None))(6, 24, 4, "fp32"),
+    call("aten::sum", (i32(2, 3), (1,), False, None))(0, 24, 16, None),
+    call("aten::argmax", (t(2, 3), -1, False))(6, 24, 16, "fp32"),
+    call("aten::max", (t(2, 3), 1, False))(6, 24, 8 + 16, "fp32"),
+    call("aten::any", (b8(2, 3),))(0, 6, 1, None),
+    call("aten::linalg_vector_norm", (t(2, 3), 2, None, False, None))(12, 24, 4, "fp32"),
+    call("aten::cumsum", (t(2, 3), 1, None))(6, 24, 24, "fp32"),
+    call("aten::topk", (t(2, 9), 2, -1, True, True))(0, 72, 16 + 32, None),
+    call("aten::sort", (t(2, 3), -1, False))(0, 24, 24 + 48, None),
     # broadcasting (2, 1) with (3,); alpha 2; into place; a number of its own in memory
-    ("aten::add", (t(2, 1), t(3), 1), (6, 20, 24, "fp32")),
-    ("aten::add", (t(2, 1), t(3), 2), (12, 20, 24, "fp32")),
-    ("aten::add_", (bf16(2, 3), bf16(2, 3), 1), (6, 24, 12, "fp32")),
-    ("aten::mul", (bf16(2, 3), t(dtype="double")), (6, 20, 12, "fp32")),
-    ("aten::mul", (t(2, 3), t(2, 3), t(2, 3)), (6, 48, 24, "fp32")),
-    ("aten::mul", (bf16(2, 3), t(2, 3)), (6, 36, 24, "fp32")),
-    ("aten::mul", (t(2, 3, dtype="double"), 2), (6, 48, 48, "fp64")),
-    *(("aten::add", (i64(2), i64(2), 1), (0, 32, 16, None)), ("aten::div", (i64(2), 2), (2, 16, 8, "fp32"))),
+    call("aten::add", (t(2, 1), t(3), 1))(6, 20, 24, "fp32"),
+    call("aten::add", (t(2, 1), t(3), 2))(12, 20, 24, "fp32"),
+    call("aten::add_", (bf16(2, 3), bf16(2, 3), 1))(6, 24, 12, "fp32"),
+    call("aten::mul", (bf16(2, 3), t(dtype="double")))(6, 20, 12, "fp32"),
+    call("aten::mul", (t(2, 3), t(2, 3), t(2, 3)))(6, 48, 24, "fp32"),
+    call("aten::mul", (bf16(2, 3), t(2, 3)))(6, 36, 24, "fp32"),
+    call("aten::mul", (t(2, 3, dtype="double"), 2))(6, 48, 48, "fp64"),
+    call("aten::add", (i64(2), i64(2), 1))(0, 32, 16, None),
+    call("aten::div", (i64(2), 2))(2, 16, 8, "fp32"),
     # an expanded operand has 2 elements of its own
-    ("aten::div", (t(2, 5, strides=(1, 0)), 5), (10, 8, 40, "fp32")),
-    *(("aten::exp", (t(2, 3),), (6, 24, 24, "fp32")), ("aten::silu", (bf16(2, 3),), (24, 12, 12, "fp32"))),
-    ("aten::clamp", (t(2, 3), 0, None), (6, 24, 24, "fp32")),
-    ("aten::clamp_min_", (t(2, 3), 0), (6, 24, 24, "fp32")),
-    ("aten::gt", (t(2, 3), 0), (6, 24, 6, "fp32")),
-    ("aten::where", (b8(2, 3), t(2, 3), t()), (0, 6 + 24 + 4, 24, None)),
-    ("aten::softplus_backward", (t(2, 3), t(2, 3), 1, 20), (30, 48, 24, "fp32")),
-    ("aten::gelu", (t(2, 3), "tanh"), (54, 24, 24, "fp32")),
-    ("aten::gelu_backward", (t(2, 3), t(2, 3), "none"), (66, 48, 24, "fp32")),
-    ("sgl_kernel::silu_and_mul", (bf16(2, 3), bf16(2, 6)), (30, 24, 12, "fp32")),
-    ("aten::native_dropout", (t(2, 3), 0.1, True), (12, 24, 24 + 6, "fp32")),
-    ("aten::native_dropout_backward", (t(2, 3), b8(2, 3), 1.1), (12, 30, 24, "fp32")),
-    ("_C::static_scaled_fp8_quant", (fp8(2, 3), bf16(2, 3), t(1)), (18, 16, 6, "fp32")),
-    ("_C::dynamic_per_token_scaled_fp8_quant", (fp8(2, 3), bf16(2, 3), t(2, 1)), (30, 12, 14, "fp32")),
-    ("sgl_kernel::sgl_per_token_quant_fp8", (bf16(2, 3), fp8(2, 3), t(2, 1)), (30, 12, 14, "fp32")),
-    ("aten::copy_", (bf16(2, 3), t(2, 3), False), (0, 24, 12, None)),
-    ("aten::fill_", (bf16(2, 3), 0), (0, 0, 12, None)),
-    ("aten::arange", (0, 10, 3, i64(0)), (0, 0, 32, None)),
-    *(("aten::flip", (t(2, 3), (0,)), (0, 24, 24, None)), ("aten::view", (t(2, 3), (6,)), (0, 0, 0, None))),
+    call("aten::div", (t(2, 5, strides=(1, 0)), 5))(10, 8, 40, "fp32"),
+    call("aten::exp", (t(2, 3),))(6, 24, 24, "fp32"),
+    call("aten::silu", (bf16(2, 3),))(24, 12, 12, "fp32"),
+    call("aten::clamp", (t(2, 3), 0, None))(6, 24, 24, "fp32"),
+    call("aten::clamp_min_", (t(2, 3), 0))(6, 24, 24, "fp32"),
+    call("aten::gt", (t(2, 3), 0))(6, 24, 6, "fp32"),
+    call("aten::where", (b8(2, 3), t(2, 3), t()))(0, 6 + 24 + 4, 24, None),
+    call("aten::softplus_backward", (t(2, 3), t(2, 3), 1, 20))(30, 48, 24, "fp32"),
+    call("aten::gelu", (t(2, 3), "tanh"))(54, 24, 24, "fp32"),
+    call("aten::gelu_backward", (t(2, 3), t(2, 3), "none"))(66, 48, 24, "fp32"),
+    call("sgl_kernel::silu_and_mul", (bf16(2, 3), bf16(2, 6)))(30, 24, 12, "fp32"),
+    call("aten::native_dropout", (t(2, 3), 0.1, True))(12, 24, 24 + 6, "fp32"),
+    call("aten::native_dropout_backward", (t(2, 3), b8(2, 3), 1.1))(12, 30, 24, "fp32"),
+    call("_C::static_scaled_fp8_quant", (fp8(2, 3), bf16(2, 3), t(1)))(18, 16, 6, "fp32"),
+    call("_C::dynamic_per_token_scaled_fp8_quant", (fp8(2, 3), bf16(2, 3), t(2, 1)))(30, 12, 14, "fp32"),
+    call("sgl_kernel::sgl_per_token_quant_fp8", (bf16(2, 3), fp8(2, 3), t(2, 1)))(30, 12, 14, "fp32"),
+    call("aten::copy_", (bf16(2, 3), t(2, 3), False))(0, 24, 12, None),
+    call("aten::fill_", (bf16(2, 3), 0))(0, 0, 12, None),
+    call("aten::arange", (0, 10, 3, i64(0)))(0, 0, 32, None),
+    call("aten::flip", (t(2, 3), (0,)))(0, 24, 24, None),
+    call("aten::view", (t(2, 3), (6,)))(0, 0, 0, None),
     # windows of 3·3, (5 − 3)/2 + 1 = 2 a side
-    (POOL, (t(1, 1, 5, 5), (3, 3), (2, 2), (0, 0), (1, 1), False), (36, 100, 48, "fp32")),
-    (
+    call(POOL, (t(1, 1, 5, 5), (3, 3), (2, 2), (0, 0), (1, 1), False))(36, 100, 48, "fp32"),
+    call(
         "aten::max_pool2d_with_indices_backward",
         (t(1, 1, 2, 2), t(1, 1, 5, 5), (3, 3), (2, 2), (0, 0), (1, 1), False, i64(1, 1, 2, 2)),
-        (4, 48, 100, "fp32"),
-    ),
-    ("aten::avg_pool2d", (t(1, 1, 4, 4), (2, 2), (), (0, 0), False, True, None), (16, 64, 16, "fp32")),
-    ("aten::avg_pool2d_backward", (t(1, 1, 2, 2), t(1, 1, 4, 4), (2, 2)), (16, 16, 64, "fp32")),
-    ("aten::_adaptive_avg_pool2d", (t(1, 3, 4, 4), (1, 1)), (48, 192, 12, "fp32")),
-    ("aten::_adaptive_avg_pool2d_backward", (t(1, 3, 1, 1), t(1, 3, 4, 4)), (48, 12, 192, "fp32")),
+    )(4, 48, 100, "fp32"),
+    call("aten::avg_pool2d", (t(1, 1, 4, 4), (2, 2), (), (0, 0), False, True, None))(16, 64, 16, "fp32"),
+    call("aten::avg_pool2d_backward", (t(1, 1, 2, 2), t(1, 1, 4, 4), (2, 2)))(16, 16, 64, "fp32"),
+    call("aten::_adaptive_avg_pool2d", (t(1, 3, 4, 4), (1, 1)))(48, 192, 12, "fp32"),
+    call("aten::_adaptive_avg_pool2d_backward", (t(1, 3, 1, 1), t(1, 3, 4, 4)))(48, 12, 192, "fp32"),
     # 2 tokens of 4 with 2 of 8 experts each; inner 3 with a gate: 4·(6·4 + 4·3) products; 4 experts read
-    (
-        "vllm::inplace_fused_experts",
-        (bf16(2, 4), bf16(8, 6, 4), bf16(8, 4, 3), t(2, 2), i32(2, 2)),
-        (2 * 4 * 36, 16 + 16 + 16 + 4 * 36 * 2, 16, "bf16"),
+    call("vllm::inplace_fused_experts", (bf16(2, 4), bf16(8, 6, 4), bf16(8, 4, 3), t(2, 2), i32(2, 2)))(
+        2 * 4 * 36, 16 + 16 + 16 + 4 * 36 * 2, 16, "bf16"
     ),
     # weights of fp8 and use_fp8_w8a8: the tokens are recorded before they are quantised
-    (
+    call(
         "vllm::inplace_fused_experts",
         (bf16(2, 4), fp8(8, 6, 4), fp8(8, 4, 3), t(2, 2), i32(2, 2), "silu", False, True, False),
-        (2 * 4 * 36, 16 + 16 + 16 + 4 * 36, 16, "fp8"),
-    ),
+    )(2 * 4 * 36, 16 + 16 + 16 + 4 * 36, 16, "fp8"),
     # without a flag they are converted to the tokens' type
-    (
+    call(
         "vllm::inplace_fused_experts",
         (bf16(2, 4), fp8(8, 6, 4), fp8(8, 4, 3), t(2, 2), i32(2, 2), "silu", False, False, False),
-        (2 * 4 * 36, 16 + 16 + 16 + 4 * 36, 16, "bf16"),
-    ),
+    )(2 * 4 * 36, 16 + 16 + 16 + 4 * 36, 16, "bf16"),
     # the same with two weights a byte: bytes of the experts are a quarter
-    (
-        "vllm::inplace_fused_experts",
-        (bf16(2, 4), u8(8, 8, 2), u8(8, 4, 2), t(2, 2), i64(2, 2)),
-        (2 * 4 * (8 * 4 + 4 * 4), 16 + 16 + 32 + 4 * (16 + 8), 16, "bf16"),
+    call("vllm::inplace_fused_experts", (bf16(2, 4), u8(8, 8, 2), u8(8, 4, 2), t(2, 2), i64(2, 2)))(
+        2 * 4 * (8 * 4 + 4 * 4), 16 + 16 + 32 + 4 * (16 + 8), 16, "bf16"
     ),
-    ("_moe_C::topk_softmax", (t(2, 2), i32(2, 2), i32(2, 2), t(2, 8)), (80, 64, 48, "fp32")),
-    ("_moe_C::moe_sum", (bf16(2, 3, 4), bf16(2, 4)), (24, 48, 16, "fp32")),
-    ("triton_poi_fused__to_copy_1", (t(2, 3), bf16(2, 3), 6), (0, 24, 12, None)),
+    call("_moe_C::topk_softmax", (t(2, 2), i32(2, 2), i32(2, 2), t(2, 8)))(80, 64, 48, "fp32"),
+    call("_moe_C::moe_sum", (bf16(2, 3, 4), bf16(2, 4)))(24, 48, 16, "fp32"),
+    call("triton_poi_fused__to_copy_1", (t(2, 3), bf16(2, 3), 6))(0, 24, 12, None),
     # in_out_ptr0 and a bias of 3: the bias is no result, so the first is; addmm's addend and relu 2 a point
-    ("triton_poi_fused_addmm_relu_0", (bf16(2, 3), bf16(3), 6), (12, 18, 12, "fp32")),
+    call("triton_poi_fused_addmm_relu_0", (bf16(2, 3), bf16(3), 6))(12, 18, 12, "fp32"),
     # the product's result is 2-D, what is computed from its view 3-D, the first alone: silu 4, mul 1
-    ("triton_poi_fused__unsafe_view_mul_silu_2", (bf16(2, 3, 4), bf16(6, 4), 24), (120, 96, 48, "fp32")),
-    ("triton_poi_fused__unsafe_view_add_3", (*[bf16(2, 3, 4)] * 2, bf16(6, 4), 24), (24, 144, 48, "fp32")),
+    call("triton_poi_fused__unsafe_view_mul_silu_2", (bf16(2, 3, 4), bf16(6, 4), 24))(120, 96, 48, "fp32"),
+    call("triton_poi_fused__unsafe_view_add_3", (*[bf16(2, 3, 4)] * 2, bf16(6, 4), 24))(24, 144, 48, "fp32"),
     # a 3-D result is the last
-    (
-        "triton_poi_fused__unsafe_view_mul_silu_4",
-        (*[bf16(6, 4)] * 2, bf16(2, 3, 4), 24),
-        (120, 96, 48, "fp32"),
+    call("triton_poi_fused__unsafe_view_mul_silu_4", (*[bf16(6, 4)] * 2, bf16(2, 3, 4), 24))(
+        120, 96, 48, "fp32"
     ),
     # a slice of 8 of 24 elements is added to itself as converted
-    ("triton_poi_fused__to_copy_add_slice_1", (bf16(2, 12), t(2, 4), 8), (8, 16, 32, "fp32")),
+    call("triton_poi_fused__to_copy_add_slice_1", (bf16(2, 12), t(2, 4), 8))(8, 16, 32, "fp32"),
     # two sizes, 2 · 4 points, of a bias of 4 broadcast; a symbol of dynamic shapes before one size of 8
-    ("triton_poi_fused_add_transpose_1", (t(2, 4), t(4), t(4, 2), 2, 4), (8, 48, 32, "fp32")),
-    ("triton_poi_fused_add_1", (t(2, 4), t(4), t(2, 4), 2, 8), (8, 48, 32, "fp32")),
+    call("triton_poi_fused_add_transpose_1", (t(2, 4), t(4), t(4, 2), 2, 4))(8, 48, 32, "fp32"),
+    call("triton_poi_fused_add_1", (t(2, 4), t(4), t(2, 4), 2, 8))(8, 48, 32, "fp32"),
     # 6 rows of 4 are read and summed: add 1, sum 1, of 24 points
-    ("triton_red_fused_add_sum_0", (t(6, 4), t(4), t(6), 6, 4), (48, 112, 24, "fp32")),
+    call("triton_red_fused_add_sum_0", (t(6, 4), t(4), t(6), 6, 4))(48, 112, 24, "fp32"),
     # a reduction whose last operand has fewer elements than rows: the first is overwritten
-    ("triton_per_fused_add_mul_sum_0", (t(6, 4), t(6, 4), t(4), 6, 4), (72, 208, 96, "fp32")),
+    call("triton_per_fused_add_mul_sum_0", (t(6, 4), t(6, 4), t(4), 6, 4))(72, 208, 96, "fp32"),
     # gradients of a table are scattered into less than the 8 points
-    ("triton_poi_fused_embedding_dense_backward_1", (i64(2), t(2, 4), t(1, 4), 8), (0, 48, 16, None)),
+    call("triton_poi_fused_embedding_dense_backward_1", (i64(2), t(2, 4), t(1, 4), 8))(0, 48, 16, None),
     # one that only fills
-    ("triton_poi_fused_zeros_1", (t(2, 4), 8), (0, 0, 32, None)),
-    ("_Linear", (bf16(4, 3), bf16(2, 3), bf16(4)), (48, 44, 16, "bf16")),
-    ("_LayerNormLinear", (bf16(2, 3), bf16(3), bf16(3), bf16(4, 3), bf16(4)), (48, 56, 16, "bf16")),
+    call("triton_poi_fused_zeros_1", (t(2, 4), 8))(0, 0, 32, None),
+    call("_Linear", (bf16(4, 3), bf16(2, 3), bf16(4)))(48, 44, 16, "bf16"),
+    call("_LayerNormLinear", (bf16(2, 3), bf16(3), bf16(3), bf16(4, 3), bf16(4)))(48, 56, 16, "bf16"),
     # 2·6·6 elements of 9; of 4 neighbours two operations each; the nearest element copies or adds
-    ("aten::upsample_bilinear2d", (bf16(1, 2, 3, 3), (6, 6), False), (648, 36, 144, "fp32")),
-    ("aten::upsample_bilinear2d_backward", (bf16(1, 2, 6, 6), (6, 6), (1, 2, 3, 3)), (576, 144, 36, "fp32")),
-    ("aten::upsample_bicubic2d", (t(1, 1, 2, 2), (4, 4), True), (560, 16, 64, "fp32")),
-    ("aten::upsample_trilinear3d", (t(1, 1, 2, 2, 2), (4, 4, 4), True), (1344, 32, 256, "fp32")),
-    ("aten::upsample_nearest2d", (t(1, 1, 4, 4), (2, 2)), (0, 16, 16, None)),
-    ("aten::_upsample_nearest_exact1d_backward", (t(1, 1, 4), (4,), (1, 1, 2)), (4, 16, 8, "fp32")),
+    call("aten::upsample_bilinear2d", (bf16(1, 2, 3, 3), (6, 6), False))(648, 36, 144, "fp32"),
+    call("aten::upsample_bilinear2d_backward", (bf16(1, 2, 6, 6), (6, 6), (1, 2, 3, 3)))(
+        576, 144, 36, "fp32"
+    ),
+    call("aten::upsample_bicubic2d", (t(1, 1, 2, 2), (4, 4), True))(560, 16, 64, "fp32"),
+    call("aten::upsample_trilinear3d", (t(1, 1, 2, 2, 2), (4, 4, 4), True))(1344, 32, 256, "fp32"),
+    call("aten::upsample_nearest2d", (t(1, 1, 4, 4), (2, 2)))(0, 16, 16, None),
+    call("aten::_upsample_nearest_exact1d_backward", (t(1, 1, 4), (4,), (1, 1, 2)))(4, 16, 8, "fp32"),
     # 2·6³/3, triangles of 21; 4·3² − 3³/3, 3 pivots; Q·R of 4·3: 2·4·3² − 2·3³/3 for each, R of 6 numbers
-    ("aten::linalg_cholesky_ex", (t(2, 6, 6), False, False), (144, 168, 288, "fp32")),
-    ("aten::linalg_lu_factor_ex", (t(4, 3), True, False), (27, 48, 60, "fp32")),
-    ("aten::linalg_qr", (t(4, 3), "reduced"), (108, 48, 72, "fp32")),
+    call("aten::linalg_cholesky_ex", (t(2, 6, 6), False, False))(144, 168, 288, "fp32"),
+    call("aten::linalg_lu_factor_ex", (t(4, 3), True, False))(27, 48, 60, "fp32"),
+    call("aten::linalg_qr", (t(4, 3), "reduced"))(108, 48, 72, "fp32"),
     # of 3·4: 2·4·3² − 2·3³/3 for R with 9 numbers, 2·3·3² − 2·3³/3 for Q
-    ("aten::linalg_qr", (t(3, 4), None), (90, 48, 72, "fp32")),
+    call("aten::linalg_qr", (t(3, 4), None))(90, 48, 72, "fp32"),
     # 3 an element of B, triangle of 6; both triangles; B on the left
-    ("aten::linalg_solve_triangular", (t(3, 3), t(3, 2), False, True, False), (18, 48, 24, "fp32")),
-    ("aten::linalg_solve_triangular", (t(3, 3), t(2, 3), False, False, False), (18, 48, 24, "fp32")),
-    ("aten::linalg_lu_solve", (t(3, 3), i32(3), t(3, 2), True, False), (36, 72, 24, "fp32")),
-    ("aten::_cholesky_solve_helper", (t(3, 2), t(3, 3), False), (36, 60, 24, "fp32")),
+    call("aten::linalg_solve_triangular", (t(3, 3), t(3, 2), False, True, False))(18, 48, 24, "fp32"),
+    call("aten::linalg_solve_triangular", (t(3, 3), t(2, 3), False, False, False))(18, 48, 24, "fp32"),
+    call("aten::linalg_lu_solve", (t(3, 3), i32(3), t(3, 2), True, False))(36, 72, 24, "fp32"),
+    call("aten::_cholesky_solve_helper", (t(3, 2), t(3, 3), False))(36, 60, 24, "fp32"),
     # 3 indices, a bag each, rows of 4; zeros, which it calls, fills the table
-    (
-        "aten::_embedding_bag_dense_backward",
-        (t(2, 4), i64(3), i64(3), i64(2), i64(0), 9, False, 0),
-        (12, 80, 48, "fp32"),
+    call("aten::_embedding_bag_dense_backward", (t(2, 4), i64(3), i64(3), i64(2), i64(0), 9, False, 0))(
+        12, 80, 48, "fp32"
     ),
     # 12 numbers are added to 12 elements, or written; 3 slices of 4, 6 elements, 2 slices of 4
-    ("aten::_index_put_impl_", (t(9, 4), None, t(3, 4), True, True), (12, 96, 48, "fp32")),
-    ("aten::index_put_", (t(9, 4), None, t(3, 4), False), (0, 48, 48, None)),
-    ("aten::index_add", (t(9, 4), 0, i64(3), t(3, 4), 1), (12, 120, 48, "fp32")),
-    ("aten::scatter", (t(3, 4), 1, i64(3, 2), t(3, 2)), (0, 72, 24, None)),
-    ("aten::index_fill_", (t(5, 4), 0, i64(2), 1.0), (0, 16, 32, None)),
-    *(("aten::nonzero", (b8(5),), (0, 5, 0, None)), ("aten::histc", (t(7), 4, 0, 3), (0, 28, 16, None))),
-    ("aten::bincount", (i64(7), None, 4), (0, 56, 32, None)),
-    *(("aten::isneginf", (t(3),), (3, 12, 3, "fp32")), ("aten::tril_", (t(3, 3), 0), (0, 36, 36, None))),
-    ("aten::_assert_async", (b8(), "text"), (0, 0, 0, None)),
+    call("aten::_index_put_impl_", (t(9, 4), None, t(3, 4), True, True))(12, 96, 48, "fp32"),
+    call("aten::index_put_", (t(9, 4), None, t(3, 4), False))(0, 48, 48, None),
+    call("aten::index_add", (t(9, 4), 0, i64(3), t(3, 4), 1))(12, 120, 48, "fp32"),
+    call("aten::scatter", (t(3, 4), 1, i64(3, 2), t(3, 2)))(0, 72, 24, None),
+    call("aten::index_fill_", (t(5, 4), 0, i64(2), 1.0))(0, 16, 32, None),
+    call("aten::nonzero", (b8(5),))(0, 5, 0, None),
+    call("aten::histc", (t(7), 4, 0, 3))(0, 28, 16, None),
+    call("aten::bincount", (i64(7), None, 4))(0, 56, 32, None),
+    call("aten::isneginf", (t(3),))(3, 12, 3, "fp32"),
+    call("aten::tril_", (t(3, 3), 0))(0, 36, 36, None),
+    call("aten::_assert_async", (b8(), "text"))(0, 0, 0, None),
     # rows of 5 have 8 bytes and a scale of 8; one byte a number
-    ("fbgemm::FloatToFP8RowwiseQuantized", (t(2, 5), True), (50, 40, 32, "fp32")),
-    ("fbgemm::FP8RowwiseQuantizedToFloat", (u8(2, 16), True), (16, 32, 64, "fp32")),
-    ("fbgemm::FloatToHFP8Quantized", (t(6), 4, 14, 0.9), (18, 24, 6, "fp32")),
-    ("fbgemm::HFP8QuantizedToFloat", (u8(6), 4, 14), (6, 6, 24, "fp32")),
-    ("fbgemm::bounds_check_indices", (i64(2), i64(7), i64(9), 1, i64(1)), (0, 144, 0, None)),
-    ("fbgemm::asynchronous_complete_cumsum", (i32(5),), (0, 20, 24, None)),
+    call("fbgemm::FloatToFP8RowwiseQuantized", (t(2, 5), True))(50, 40, 32, "fp32"),
+    call("fbgemm::FP8RowwiseQuantizedToFloat", (u8(2, 16), True))(16, 32, 64, "fp32"),
+    call("fbgemm::FloatToHFP8Quantized", (t(6), 4, 14, 0.9))(18, 24, 6, "fp32"),
+    call("fbgemm::HFP8QuantizedToFloat", (u8(6), 4, 14))(6, 6, 24, "fp32"),
+    call("fbgemm::bounds_check_indices", (i64(2), i64(7), i64(9), 1, i64(1)))(0, 144, 0, None),
+    call("fbgemm::asynchronous_complete_cumsum", (i32(5),))(0, 20, 24, None),
     # query, key and value of 8 numbers, each in 8 bits with a scale
-    ("sage_quant_kernel_0", (bf16(1, 1, 2, 4), i8(1, 1, 2, 4), t(1, 1, 1)) * 3, (120, 48, 36, "fp32")),
-    ("aiter::_groupnorm_run", (bf16(1, 4, 2, 2), 2, bf16(4), bf16(4), 1e-6), (80, 48, 32, "fp32")),
+    call("sage_quant_kernel_0", (bf16(1, 1, 2, 4), i8(1, 1, 2, 4), t(1, 1, 1)) * 3)(120, 48, 36, "fp32"),
+    call("aiter::_groupnorm_run", (bf16(1, 4, 2, 2), 2, bf16(4), bf16(4), 1e-6))(80, 48, 32, "fp32"),
     # 11 tokens in 3 sequences of at most 4: equally long ones have 4, 4 and 3, 2 heads: 82 pairs, causal 52
-    (VARLEN, (*PACKED_11, *SEQUENCES, 0.0, 1.0, False), (2 * 82 * 16, 1056, 352 + 88, "bf16")),
-    (VARLEN, (*PACKED_11, *SEQUENCES, 0.0, 1.0, True), (2 * 52 * 16, 1056, 352 + 88, "bf16")),
+    call(VARLEN, (*PACKED_11, *SEQUENCES, 0.0, 1.0, False))(2 * 82 * 16, 1056, 352 + 88, "bf16"),
+    call(VARLEN, (*PACKED_11, *SEQUENCES, 0.0, 1.0, True))(2 * 52 * 16, 1056, 352 + 88, "bf16"),
     # 4 heads of 6 queries: causal 21 pairs each, 11 of them in a window of one key before the query
-    (
-        XFORMERS,
-        (*EQUAL, *UNMASKED, 0.0, 1.0, True, -1, -1, False, None),
-        (2 * 84 * 16, 1152, 384 + 96, "bf16"),
+    call(XFORMERS, (*EQUAL, *UNMASKED, 0.0, 1.0, True, -1, -1, False, None))(
+        2 * 84 * 16, 1152, 384 + 96, "bf16"
     ),
-    (XFORMERS, (*EQUAL, *UNMASKED, 0.0, 1.0, True, 1, 0, False, None), (2 * 44 * 16, 1152, 384 + 96, "bf16")),
+    call(XFORMERS, (*EQUAL, *UNMASKED, 0.0, 1.0, True, 1, 0, False, None))(
+        2 * 44 * 16, 1152, 384 + 96, "bf16"
+    ),
     # without seqused_k; 12 tokens in 3 sequences of at most 4
-    (
-        XFORMERS,
-        (*TWELVE, *SEQUENCES, 0.0, 1.0, False, -1, -1, False),
-        (2 * 96 * 16, 3 * 384, 384 + 96, "bf16"),
+    call(XFORMERS, (*TWELVE, *SEQUENCES, 0.0, 1.0, False, -1, -1, False))(
+        2 * 96 * 16, 3 * 384, 384 + 96, "bf16"
     ),
-    (
+    call(
         "xformers_flash::flash_bwd",
         (*(bf16(1, 6, 4, 8),) * 5, t(1, 4, 6), *EQUAL, *(None, None, 6, 6, 0.0, 1.0, True, -1, -1, None)),
-        (2 * 84 * 40, 5 * 384 + 96, 1152, "bf16"),
-    ),
+    )(2 * 84 * 40, 5 * 384 + 96, 1152, "bf16"),
 ]
 
 
@@ -668,11 +623,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("lu", (t(3, 3, dtype="c64"), (3, 3)), "complex numbers"),
     ("eigh", (t(3, 3), (3, 3)), "number of iterations of eigh"),
     ("ragged_dot_general", (bf16(6, 3), bf16(2, 3, 4), GROUPS), "its attributes are not recorded"),
-    (
-        XFORMERS,
-        (*EQUAL, None, None, i32(1), 6, 6, 0.0, 1.0, True, -1, -1, False, None),
-        "lengths of its cached keys",
-    ),
+    (XFORMERS, (*EQUAL, None, None, i32(1), 6, 6, 0.0, 1.0, True, -1, -1, False, None), "its cached keys"),
     # before it had a window: argument 10 is return_softmax
     (XFORMERS, (*TWELVE, *SEQUENCES, 0.0, 1.0, True, False), "its window is not recorded"),
     ("te_gemm", (bf16(6, 3), t(1), bf16(4, 4), (6, 4), "bf16"), "which dimensions it contracts"),

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from helpers.parsed_page import Page
-from helpers.report_run import HOSTILE, Event, comparison, row, subject
+from helpers.report_run import Event, comparison, row, subject
 from helpers.typed import rewrite_manifest
 
 from cclbench.analyzers.view.work_keys import DEEPEST
@@ -102,10 +101,7 @@ def test_the_roofline_has_what_has_flops(tmp_path: Path) -> None:
     assert points[0].intensity == pytest.approx(2e9 / 6e6)
     assert table.roof.peaks == {"bf16": 989e12, "fp32": 67e12}
     chart = operator_roofline(table)
-    assert chart.missing == (
-        "operators without FLOPs (copies, collectives, operators without a cost model), 9.1 % of the time,"
-        " are not drawn",
-    )
+    assert "without a cost model), 9.1 % of the time, are not drawn" in chart.missing[0]
     assert chart.svg is not None
     titles = [e.text or "" for e in ET.fromstring(chart.svg).iter("title")]  # noqa: S314 - our own
     told = "aten::mm\nbf16[1000,1000], bf16[1000,1000]\n400 ns in 2 calls"
@@ -159,26 +155,6 @@ def test_phases_are_those_of_the_metric(tmp_path: Path) -> None:
     (chart,) = phase_charts(run)
     assert "70.0 %" in str(chart.svg)
     assert list(phase_charts(subject(tmp_path / "other", "", rows=rows[:2]))) == []
-
-
-def test_hostile_names_stay_texts(tmp_path: Path) -> None:
-    calls = {
-        f"k{n}": CALLS["gemm"] | {"name": text[:100_000], "module": f"{text[:5000]}_0/{text[:5000]}_1"}
-        for n, text in enumerate(HOSTILE)
-    }
-    events = tuple((0, name, "gemm", 1000 + n, 100) for n, name in enumerate(calls))
-    run = run_of(tmp_path / "run", calls, events=events)
-    text = run_page(run)
-    page = Page(text)
-    assert (page.tags["script"], page.tags["style"]) == (1, 1)
-    assert not {"img", "iframe", "object", "link", "base", "form"} & set(page.tags)
-    assert not [name for name in page.attributes if name.startswith("on")]
-    assert "style" not in page.attributes
-    assert not set("\u202e\x1b\x00") & set(text)
-    assert "<script>alert(1)</script>" in page.text
-    assert len(text) < 500_000
-    assert len(page.ids) == len(set(page.ids))
-    assert not re.search(r"n{2001}", text)
 
 
 def test_the_op_profile_is_of_compiled_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from cclbench.present.charts.palette import SLICES, light_colour
 from cclbench.present.charts.partition import framed_picture, plot_partition
 from cclbench.present.model_picture import MOST_PANELS, SweepPanel, draw_model
 from cclbench.present.partition import PartitionBar, bars_of, by_rank, extreme_bars
-from cclbench.present.picture import check_picture, save_picture
+from cclbench.present.picture import save_picture
 from cclbench.record.rows import Row
 
 
@@ -105,23 +105,6 @@ def test_many_ranks_are_cut_to_the_extremes(tmp_path: Path) -> None:
     assert "mean of 100 ranks" in texts
     named = [rank for rank in range(100) if f">rank {rank}<" in texts]
     assert named == [*range(32), *range(68, 100)]
-
-
-def test_the_same_rows_give_the_same_file(tmp_path: Path) -> None:
-    rows = rows_of(0, 0.004, 0.001, 0.002, 0.0, 0.003)
-    for suffix in (".svg", ".png", ".pdf"):
-        first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
-        for path in (first, second):
-            plot_partition(rows, path, title="tiny")
-        assert first.read_bytes() == second.read_bytes()
-
-
-def test_what_cannot_be_plotted(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"use \.png, \.svg, \.pdf"):
-        check_picture(Path("step.gif"))
-    with pytest.raises(UsageError, match="no step partition"):
-        plot_partition([], tmp_path / "x.png", title="t")
-    assert list(tmp_path.iterdir()) == []
 
 
 # Measured 1.0 within 0.5 to 2; measured 9 outside 1 to 4.

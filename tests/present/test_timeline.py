@@ -214,8 +214,6 @@ def test_narrowed_in_time_and_to_ranks(dlrm: cclbench.Run) -> None:
     for window in empty:
         with pytest.raises(UsageError, match="there is nothing from"):
             step_timeline(dlrm, **window)
-    with pytest.raises(UsageError, match="no rank 9"):
-        step_timeline(dlrm, ranks=[9])
 
 
 def test_corrections_of_the_manifest_are_applied(dlrm: cclbench.Run, tmp_path: Path) -> None:
@@ -393,10 +391,7 @@ def test_axis_title_and_legend() -> None:
 
 def test_without_a_match_that_is_said_and_nothing_marked() -> None:
     picture = shown(step=None)
-    assert (
-        longest_wait_words(picture)
-        == "no collective is matched across ranks here: waiting and transfer cannot be separated"
-    )
+    assert "waiting and transfer cannot be separated" in longest_wait_words(picture)
     (axes,) = draw_timeline(picture, title="t").axes
     assert axes.get_xlabel() == "ms from the trace's first work"
     assert not [line for line in axes.lines if len(line.get_xdata()) == 1]

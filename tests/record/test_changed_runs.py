@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from helpers.command_line import Answer
 from helpers.typed import run_of
@@ -20,9 +19,7 @@ from cclbench.agents.reach import Reach
 from cclbench.agents.tools import Tools
 from cclbench.cli import main
 from cclbench.ground.errors import InputError
-from cclbench.ground.schema import EVENTS, STEPS
 from cclbench.record import inventory
-from cclbench.record.files import write_table
 from cclbench.record.inventory import file_sizes, verify
 from cclbench.record.run import Run
 from cclbench.record.store import Store
@@ -299,14 +296,6 @@ def test_tables_of_one_size_that_were_swapped_are_told_apart(twin: Run, table: s
         assert "cclbench remove job" in raised.value.hint
 
 
-def test_a_table_with_fewer_rows_is_refused_by_its_reader_after_the_run_is_opened(twin: Run) -> None:
-    assert twin.ranks == [0, 1]
-    write_table(twin.path / "steps" / "rank=1.parquet", STEPS.empty_table())
-    for read in (twin.steps, lambda: twin.sql("FROM steps")):
-        with pytest.raises(InputError, match="0 rows, of which 1 were written"):
-            read()
-
-
 def test_a_run_replaced_while_it_is_opened_is_the_new_one(twin: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files are looked at when those of the manifest that was read are gone."""
     steps = []
@@ -349,13 +338,3 @@ def test_a_shard_with_a_changed_file_is_refused(
         assert not store_of_run.exists() or list(store_of_run.iterdir()) == []
         table.with_name(f"{table.stem}-copy.parquet").unlink(missing_ok=True)
         table.write_bytes(content)
-
-
-def test_tables_have_checksums_of_their_pages(twin: Run) -> None:
-    """By which Arrow finds a flipped byte; DuckDB does not look at them."""
-    path = twin.path / "events" / "rank=0" / "kernel-000.parquet"
-    with pq.ParquetFile(path) as file:
-        assert file.metadata.metadata[b"cclbench.content"]
-    flipped(path)
-    with pytest.raises(InputError, match="damaged table"):
-        list(twin.rank(0).events(["kernel"], list(EVENTS.names)))

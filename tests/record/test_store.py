@@ -310,15 +310,6 @@ def broken(act: Callable[[], object]) -> InputError:
     return raised.value
 
 
-def test_a_file_in_the_stores_place_is_told(tmp_path: Path) -> None:
-    (tmp_path / "runs").write_text("")
-    for folder in (tmp_path / "runs", tmp_path / "runs" / "below"):
-        error = broken(lambda folder=folder: create(Store(folder)))  # type: ignore[misc]
-        assert error.where == str(folder)
-        assert "--store" in str(error)
-        assert Store(folder).runs() == []
-
-
 def test_a_store_that_may_not_be_written_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(path: Path, *_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
