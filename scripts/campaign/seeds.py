@@ -232,6 +232,7 @@ def _vendors() -> dict[str, list[Seed]]:
         "ebpf-session": [written(ebpf.write)],
         "nsys-tables": [written(table_folder)],
         "neuron": [written(importlib.import_module("formats.test_neuron").write)],
+        "perfetto": [written(lambda f: amd.WRITERS["perfetto"](f, amd.JOB))],
     }
 
 

@@ -62,7 +62,7 @@ class Sequence:
     def __init__(self, number: int, *, pid: int = 4711, absolute: bool = True) -> None:
         self.number, self.pid, self.absolute = number, pid, absolute
         """`absolute`: all events state the time since boot, as those with times given do."""
-        self.data, self.last = b"", 0
+        self.data, self.last = bytearray(), 0
         self.texts: dict[tuple[int, str], int] = {}
 
     def packet(self, content: bytes, *, flags: int = 2, **more: Any) -> None:

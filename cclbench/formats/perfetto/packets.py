@@ -151,15 +151,18 @@ def _inflate(packet: Any, where: str) -> bytes:
     """The packets in a compressed one, at most `LARGEST_RATIO` times its size."""
     packed = packet.compressed_packets or packet.zstd_compressed_packets
     most = min(max(LARGEST_RATIO * len(packed), 1 << 20), _LONGEST)
+    decoder = zlib.decompressobj()
     try:
         if packet.compressed_packets:
-            inflated = zlib.decompressobj().decompress(packed, most + 1)
+            inflated = decoder.decompress(packed, most + 1)
         else:
             inflated = pa.input_stream(pa.py_buffer(packed), compression="zstd").read(most + 1)
-    except (zlib.error, OSError) as error:
-        raise InputError(f"compressed packets are damaged ({error})", where=where, hint=AGAIN) from None
+    except (zlib.error, OSError):
+        inflated = b""
     if len(inflated) > most:
         raise InputError("compressed packets expand like a decompression bomb", where=where)
+    if not inflated or (packet.compressed_packets and not decoder.eof):
+        raise InputError("compressed packets are damaged", where=where, hint=AGAIN)
     return inflated
 
 

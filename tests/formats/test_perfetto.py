@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Perfetto traces: a real job of rocprofv3 converted, sequences, clocks, damage, traces without kernels."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from helpers.perfetto_files import (
+    PROCESS,
+    STREAMS,
+    THREADS,
+    Sequence,
+    clocks,
+    field,
+    message,
+    rocprof_sequence,
+)
+
+import cclbench
+from cclbench.formats import Rows, Trace, trace_reader
+from cclbench.formats.source_files import required_reader
+from cclbench.formats.unread import UnreadFormatError
+from cclbench.ground.errors import InputError
+from cclbench.ingestion.source import find_source
+
+PID, NOW = 900, 10_000_000
+KERNEL = {"agent": "GPU-1", "corr_id": 5, "stream_ID": 3}
+READER = trace_reader("perfetto")
+
+
+def opened(path: Path, *, allow_truncated: bool = False) -> list[tuple[Trace, list[Rows]]]:
+    """Each process's trace and batches."""
+    READER.refuse(path)
+    found = []
+    for part in READER.parts(path):
+        trace = READER.read(path, part=part, allow_truncated=allow_truncated)
+        found.append((trace, [rows for rows in trace.batches if isinstance(rows, Rows)]))
+    return found
+
+
+def rows_of(batches: list[Rows]) -> list[tuple[str, str, int, int]]:
+    """Kind, name, begin and end of each row by begin; times from `NOW` if they are later."""
+    found = []
+    for rows in batches:
+        names, begins, ends = list(rows.names), rows.start_ns - NOW, rows.start_ns + rows.dur_ns - NOW
+        times = zip(rows.codes.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        found += [(rows.kind, names[code], begin, end) for code, begin, end in times]
+    return sorted(found, key=lambda row: row[2:])
+
+
+def read(data: bytes, folder: Path, **options: Any) -> tuple[Trace, list[tuple[str, str, int, int]]]:
+    """The trace and rows of a file with one process."""
+    (path := folder / "job.pftrace").write_bytes(data)
+    ((trace, batches),) = opened(path, **options)
+    return trace, rows_of(batches)
+
+
+def begun(pid: int = PID, number: int = 1) -> Sequence:
+    written = rocprof_sequence(pid, NOW, [pid], [3])
+    written.number = number
+    return written
+
+
+def job(**more: Any) -> Sequence:
+    written = begun()
+    written.slice(NOW + 10, NOW + 40, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL | more)
+    return written
+
+
+def convert(tool: dict[str, Any], *, cut: bool) -> bytes:
+    """The dispatches of rocprofv3's JSON as its generatePerfetto.cpp writes them (ROCm 7.0).
+
+    `cut` divides the time that two successive kernels of a queue share between them, as it does.
+    """
+    records = tool["buffer_records"]["kernel_dispatch"]
+    names = {symbol["kernel_id"]: symbol["formatted_kernel_name"] for symbol in tool["kernel_symbols"]}
+    gpus = {agent["id"]["handle"]: agent["logical_node_type_id"] for agent in tool["agents"]}
+    streams = sorted({record["stream_id"]["handle"] for record in records})
+    pid = tool["metadata"]["pid"]
+    written = rocprof_sequence(pid, records[0]["start_timestamp"], [pid], streams)
+    queues: dict[int, list[Any]] = {}
+    for record in records:
+        queues.setdefault(record["dispatch_info"]["queue_id"]["handle"], []).append(dict(record))
+    for queue, found in queues.items():
+        found.sort(key=lambda record: record["start_timestamp"])
+        for number, record in enumerate(found):
+            following = found[number + 1 : number + 2]
+            if cut and following and following[0]["start_timestamp"] < record["end_timestamp"]:
+                begin = following[0]["start_timestamp"]
+                end = min(record["end_timestamp"], following[0]["end_timestamp"])
+                record["end_timestamp"] = following[0]["start_timestamp"] = begin + (end - begin) // 2
+            info, stream = record["dispatch_info"], record["stream_id"]["handle"]
+            call = record["correlation_id"]["internal"]
+            details = {
+                "agent": f"GPU-{gpus[info['agent_id']['handle']]}",
+                "corr_id": call,
+                "queue": queue - 1,
+            }
+            for size in ("workgroup_size", "grid_size"):
+                x, y, z = (info[size][axis] for axis in "xyz")
+                details[size] = x * y * z
+            times = record["start_timestamp"], record["end_timestamp"]
+            more = {"details": details | {"stream_ID": stream}, "flow": call ^ PROCESS}
+            written.slice(*times, STREAMS + stream, "kernel_dispatch", names[info["kernel_id"]], **more)
+    return bytes(written.data)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_real_job_has_the_partition_of_its_json(test_data: Path, tmp_path: Path, cut: bool) -> None:
+    with gzip.open(test_data / "rocprof" / "908_results.json.gz") as file:
+        job = json.load(file)
+    (tool,) = job["rocprofiler-sdk-tool"]
+    records = tool["buffer_records"]
+    records["kernel_dispatch"] = records["kernel_dispatch"][-4000:]
+    (plain := tmp_path / "job_results.json").write_text(json.dumps(job))
+    (path := tmp_path / "job_results.pftrace.gz").write_bytes(gzip.compress(convert(tool, cut=cut), 1))
+    figures = []
+    for file in (plain, path):
+        run = cclbench.run(file, store=tmp_path / file.name.replace(".", "-"))
+        keys = ("metric", "stat", "category", "collective", "rank", "step")
+        figures.append({tuple(row.get(key) for key in keys): row["value"] for row in run.rows})
+    expected, found = figures
+    different = {key[0] for key in expected if expected[key] != found.get(key)}
+    # Only JSON states the number of compute units.
+    assert {"compute.sm_coverage"} <= {key[0] for key in expected}
+    unknown = {"compute.contention", "compute.sm_coverage"}
+    if not cut:
+        assert different <= unknown
+        return
+    # The union of a queue's kernels is unchanged, the time of each is not.
+    assert different - unknown
+    partition = {key for key in expected if key[0].startswith("time.") and key[0] != "time.step_parts"}
+    assert len(partition) > 20
+    assert {key for key in partition if expected[key] != found[key]} == set()
+
+
+def nested() -> Sequence:
+    """Calls of a thread, innermost first, and instants; a kernel whose slice another thread wrote."""
+    written = begun()
+    thread = THREADS + PID
+    for time, kind, name in (
+        *((100, 1, "hipMemcpy"), (110, 1, "hsa_signal_wait_relaxed"), (120, 3, "roctxMarkA")),
+        *((130, 2, ""), (140, 2, ""), (150, 2, "")),
+    ):
+        category = {"h": "hip_api", "r": "marker_api"}.get(name[:1], "")
+        written.event(NOW + time, kind, thread, category, name)
+    return written
+
+
+def incremental() -> Sequence:
+    written = begun()
+    written.absolute = False
+    for begin in (10, 30):
+        written.slice(NOW + begin, NOW + begin + 20, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL)
+    # Earlier than the last: the time since boot instead of a difference.
+    written.slice(NOW + 1, NOW + 5, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL)
+    return written
+
+
+def microseconds() -> Sequence:
+    """A clock of its own in µs, related to the monotonic clock, which the service relates to boot time."""
+    written = begun()
+    written.packet(message(f6=clocks(c6=NOW + 5000, c3=2000, c1=NOW + 6000)))
+    written.packet(message(f59=message(f58=65), f6=clocks(c3=2000, c65=(7, False, 1000))))
+    event = message(f9=1, f11=STREAMS + 3, f22="rocm_kernel_dispatch", f23="gemm")
+    written.packet(message(f8=8, f11=event))
+    written.packet(message(f8=10, f11=message(f9=2, f11=STREAMS + 3)))
+    return written
+
+
+def legacy() -> Sequence:
+    """An event of type X, which states its duration in µs; its track is the sequence's default."""
+    written = begun()
+    whole = message(f6=message(f2=ord("X"), f3=2), f22="kernel_dispatch", f23="gemm")
+    written.packet(message(f8=NOW + 10, f58=6, f11=whole))
+    return written
+
+
+def lost() -> Sequence:
+    """A loss: open slices and texts are void until the writer states them again."""
+    written = job()
+    written.event(NOW + 50, 1, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL)
+    written.packet(message(f8=NOW + 60, f58=6, f11=message(f9=2, f11=STREAMS + 3)), f42=1)
+    written.event(NOW + 70, 1, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL)
+    written.clear(NOW + 80)
+    written.event(NOW + 85, 2, STREAMS + 3)
+    written.slice(NOW + 90, NOW + 95, STREAMS + 3, "kernel_dispatch", "scale", details=KERNEL)
+    written.packet(message(f35=message(f1=[message(f18=3, f2=9), message(f3=1)])))
+    return written
+
+
+def two_sequences() -> bytes:
+    """Two threads whose texts have the same ids, and a track that both write."""
+    first, second = job(), Sequence(2, pid=PID)
+    second.clear(NOW)
+    second.event(NOW + 50, 1, STREAMS + 3, "kernel_dispatch", "scale", details=KERNEL)
+    first.event(NOW + 60, 1, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL)
+    head = first.data + second.data
+    first.data, second.data = bytearray(), bytearray()
+    second.event(NOW + 55, 2, STREAMS + 3)
+    first.event(NOW + 65, 2, STREAMS + 3)
+    return bytes(head + second.data + first.data)
+
+
+GEMM = ("kernel", "gemm", 10, 40)
+GOOD: dict[str, tuple[Callable[[], Any], list[tuple[str, str, int, int]], dict[str, int]]] = {
+    "nested": (
+        lambda: job().data + nested().data,
+        [
+            GEMM,
+            ("launch", "hipMemcpy", 100, 140),
+            ("sync", "hsa_signal_wait_relaxed", 110, 130),
+            ("annotation", "roctxMarkA", 120, 120),
+        ],
+        {"end of a slice without a begin": 1},
+    ),
+    "incremental": (
+        lambda: incremental().data,
+        [("kernel", "gemm", 1, 5), ("kernel", "gemm", 10, 30), ("kernel", "gemm", 30, 50)],
+        {},
+    ),
+    # 8 µs are 1 µs after the snapshot, which is 5 µs after NOW.
+    "microseconds": (lambda: microseconds().data, [("kernel", "gemm", 6000, 8000)], {}),
+    "legacy": (lambda: legacy().data, [("kernel", "gemm", 10, 2010)], {}),
+    "lost": (
+        lambda: lost().data,
+        [GEMM, ("kernel", "scale", 90, 95)],
+        {
+            "slice without an end": 1,
+            "packet after a loss, without the names it needs": 2,
+            "end of a slice without a begin": 1,
+        },
+    ),
+    "two sequences": (two_sequences, [GEMM, ("kernel", "scale", 50, 55), ("kernel", "gemm", 60, 65)], {}),
+    "compressed": (lambda: field(1, message(f50=zlib.compress(job().data))), [GEMM], {}),
+    "zstd": (
+        lambda: field(1, message(f10=1, f133=pa.compress(bytes(job().data), "zstd", asbytes=True))),
+        [GEMM],
+        {},
+    ),
+    "gzip": (lambda: gzip.compress(bytes(job().data)), [GEMM], {}),
+    "other slices": (
+        lambda: (
+            job().data
+            + begun().data
+            + field(1, message(f8=9, f58=6, f10=1, f11=message(f9=4, f11=1, f30=7)))
+            + field(1, message(f8=NOW, f58=6, f10=1, f11=message(f9=3, f22="openmp", f23="loop")))
+        ),
+        [GEMM],
+        {"value of a counter": 1, "slice of another category": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_slices_by_hand(case: str, tmp_path: Path) -> None:
+    data, expected, left_out = GOOD[case]
+    trace, rows = read(data(), tmp_path)
+    assert (rows, dict(trace.dropped)) == (expected, left_out)
+    assert trace.facts.process_id == PID
+    dated = case == "microseconds"
+    assert (trace.base_ns, len(trace.notes)) == (1000 if dated else 0, 0 if dated else 1 + (case == "lost"))
+    if case == "lost":  # one gap, four chunks that the buffers lost
+        assert trace.notes[-1].startswith("5 pieces of the trace were lost")
+
+
+def test_kernels_and_copies_of_rocprof_sys(tmp_path: Path) -> None:
+    """Without annotations flows relate calls; with them sizes are texts and agents are nodes."""
+    written, flow = begun(), (1 << 63) + 5
+    written.slice(NOW, NOW + 5, THREADS + PID, "rocm_hip_api", "hipLaunchKernel", flow=flow)
+    written.slice(NOW + 10, NOW + 40, 77, "rocm_hip_stream", "gemm", flow=flow)
+    sizes = {"grid_size": "(100,2,1)", "workgroup_size": "(64,1,1)", "queue": 4}
+    written.slice(NOW + 50, NOW + 60, STREAMS, "rocm_kernel_dispatch", "gemm", details=sizes)
+    name = "MEMORY_COPY_DEVICE_TO_DEVICE"
+    ends = {"src_agent": 4, "dst_agent": 5, "stream_id": 2}
+    written.slice(NOW + 70, NOW + 80, 77, "rocm_hip_stream", name, details=ends)
+    written.slice(
+        NOW + 90, NOW + 95, 77, "memory_copy", name, details={"src_agent": "GPU-0", "dst_agent": "GPU-0"}
+    )
+    (path := tmp_path / "job.perfetto-trace").write_bytes(written.data)
+    ((_, batches),) = opened(path)
+    by_kind = {rows.kind: rows for rows in batches}
+    assert by_kind["launch"].correlation == [5]
+    assert by_kind["launch"].track.tolist() == [PID]
+    kernels, copies = by_kind["kernel"], by_kind["copy"]
+    assert (kernels.correlation, kernels.track.tolist()) == ([5, None], [-1, 4])
+    assert (kernels.grid_x, kernels.grid_y, kernels.blocks) == ([None, 2], [None, 2], [None, 4])
+    assert (copies.copy_direction, copies.device) == (["p2p", "d2d"], [None, 0])
+    assert copies.track.tolist() == [2, -1]
+
+
+def test_products_of_sizes_are_groups_where_they_divide(tmp_path: Path) -> None:
+    data = job(grid_size=512, workgroup_size=64).data + job(grid_size=100, workgroup_size=64, agent=4).data
+    (path := tmp_path / "job.pftrace").write_bytes(data)
+    ((trace, [rows]),) = opened(path)
+    assert (rows.blocks, rows.grid_x, rows.device) == ([8, None], [None, None], [1, None])
+    assert trace.notes[-1].startswith("states nodes of the machine (4)")
+
+
+def test_processes_of_a_file(tmp_path: Path) -> None:
+    """The processes of a merged trace are apart; two of one number, on two machines, are refused."""
+    other = Sequence(2, pid=1)
+    other.clear(NOW)
+    other.track(5000, f3=message(f1=901))
+    other.track(5001, "STREAM [1]", 5000)
+    other.slice(NOW + 20, NOW + 30, 5001, "kernel_dispatch", "scale")
+    (path := tmp_path / "merged.pftrace").write_bytes(job().data + other.data)
+    found = [(trace.facts.process_id, rows_of(batches)) for trace, batches in opened(path)]
+    assert found == [(PID, [GEMM]), (901, [("kernel", "scale", 20, 30)])]
+    again = Sequence(3)
+    again.clear(NOW)
+    again.track(6000, f3=message(f1=PID))
+    path.write_bytes(job().data + again.data)
+    with pytest.raises(InputError, match="processes of several machines with the same id, 900"):
+        opened(path)
+
+
+def open_slices() -> bytes:
+    begin = field(1, message(f8=NOW, f58=6, f10=1, f11=message(f9=1, f11=9)))
+    return bytes(job().data + begin * ((1 << 16) + 1))
+
+
+BAD: dict[str, tuple[Callable[[], bytes | bytearray], str]] = {
+    "cut": (lambda: job().data[:-3], r"byte \d+: the file ends within a packet"),
+    "no packet": (lambda: job().data + b"\x12\x00", "is no packet of a Perfetto trace"),
+    "no length": (lambda: job().data + b"\n\xff\xff\xff\xff\xff\xff", "is no packet of a Perfetto trace"),
+    "damaged packet": (lambda: job().data + b"\n\x02\x5a\x05", "is no packet of a Perfetto trace"),
+    "long packet": (lambda: job().data + b"\n\xff\xff\xff\x7f", "a packet of 268,435,455 bytes"),
+    "backwards": (
+        lambda: job().data + job().data.replace(field(8, NOW + 40), field(8, NOW + 1)),
+        "impossible time: 'gemm'",
+    ),
+    "beyond": (
+        lambda: job().data + field(1, message(f8=1 << 62, f58=6, f10=1, f11=message(f9=3, f22="hip_api"))),
+        "impossible time",
+    ),
+    "stream": (lambda: job(stream_ID=1.5).data, "impossible stream_ID of 'gemm': 1.5"),
+    "size": (lambda: job(grid_size=1 << 63, workgroup_size=1).data, "impossible grid_size of 'gemm'"),
+    "unrelated clock": (
+        lambda: job().data + field(1, message(f8=9, f58=70, f10=1, f11=message(f9=3))),
+        "no snapshot relates clock 70",
+    ),
+    "open slices": (open_slices, "more than 65,536 slices are open at once"),
+    "damaged zlib": (
+        lambda: job().data + field(1, message(f50=b"\x78\x9cx")),
+        "compressed packets are damaged",
+    ),
+    "inside": (
+        lambda: job().data + field(1, message(f50=zlib.compress(b"\n\x05\x08"))),
+        "is no packet of a Perfetto trace",
+    ),
+    "bomb": (
+        lambda: job().data + field(1, message(f50=zlib.compress(b"\n\x00" * (4 << 20)))),
+        "expand like a decompression bomb",
+    ),
+    "damaged gzip": (lambda: gzip.compress(bytes(job().data))[:-12], "gzip stream is damaged"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_damaged_traces(case: str, tmp_path: Path) -> None:
+    data, says = BAD[case]
+    with pytest.raises(InputError, match=says):
+        read(data(), tmp_path)
+
+
+def test_packets_before_a_cut(tmp_path: Path) -> None:
+    trace, rows = read(job().data + nested().data[:-3], tmp_path, allow_truncated=True)
+    assert trace.cut is not None
+    assert trace.cut.reason == "the file ends within a packet"
+    assert GEMM in rows
+
+
+def of_categories(*categories: str) -> bytes:
+    written = begun()
+    for category in categories:
+        written.slice(NOW, NOW + 1, THREADS + PID, category, "x")
+    return bytes(written.data)
+
+
+@pytest.mark.parametrize(
+    ("data", "what", "hint"),
+    [
+        (
+            of_categories("toplevel", "cc", "viz", "gpu"),
+            "its slices are of toplevel, cc, viz, ...",
+            "trace_processor",
+        ),
+        (of_categories("hip_api"), "its slices are of hip_api", "rocprofv3 --runtime-trace"),
+        (of_categories(""), "none of its slices has a category", "trace_processor"),
+        (
+            of_categories() + field(1, message(f1=b"\x08\x01", f10=1)),
+            "scheduling of Linux or Android",
+            "trace_processor",
+        ),
+    ],
+)
+def test_a_trace_without_kernels_is_refused_as_what_it_is(
+    data: bytes, what: str, hint: str, tmp_path: Path
+) -> None:
+    (path := tmp_path / "other.perfetto-trace").write_bytes(data)
+    with pytest.raises(UnreadFormatError, match=f"is a Perfetto trace without kernels: {what}.*{hint}"):
+        find_source(tmp_path)
+    (tmp_path / "job.pftrace").write_bytes(job().data)
+    source = find_source(tmp_path)
+    assert ([file.path.name for file in source.files], list(source.unread)) == (["job.pftrace"], [path.name])
+
+
+def test_nothing_of_its_other_texts_is_kept_or_published(tmp_path: Path) -> None:
+    (path := tmp_path / "job.pftrace").write_bytes(job().data)
+    assert required_reader(path) == "perfetto"
+    cclbench.run(path, store=tmp_path / "store")
+    stored = b"".join(file.read_bytes() for file in (tmp_path / "store").rglob("*") if file.is_file())
+    assert b"gemm" in stored
+    assert not [secret for secret in (b"alice", b"hf_abcdefgh") if secret in stored]
+    with pytest.raises(InputError, match=r"texts of Perfetto traces cannot be redacted.*as JSON"):
+        READER.rewrite(path, None, None)  # type: ignore[arg-type]
