@@ -35,7 +35,6 @@ _LOST: Final = (
     " --perfetto-buffer-size"
 )
 _NODES: Final = "states nodes of the machine ({}), not indices of GPUs: rocprofv3 --agent-index type-relative"
-_OTHER: Final = "slice of another category"
 
 
 def read_process(path: Path, member: str, *, allow_truncated: bool) -> Trace:
@@ -59,7 +58,8 @@ class _ProcessRows:
     def all_rows(self, allow_truncated: bool) -> Iterator[Rows]:
         """Rows in batches of a kind, in the file's order; then the trace's facts and notes."""
         stream = SliceStream(self.path, details=True, allow_truncated=allow_truncated)
-        left_out, first = self.trace.dropped, self.member == self.survey.processes()[0]
+        left_out, members = self.trace.dropped, self.survey.processes()
+        first = self.member == members[0]
         for found in stream.slices():
             process = self.survey.process_of(found)
             if process == self.member and (row := self._row(found)) is not None:
@@ -68,8 +68,10 @@ class _ProcessRows:
                 rows.append(row)
                 if len(rows) == BATCH_ROWS:
                     yield self._batch(kind)
-            elif first and (process == self.member or process not in self.survey.processes()):
-                left_out[_OTHER] += 1
+            elif process == self.member:
+                left_out["slice of another category"] += 1
+            elif first and process not in members:
+                left_out["slice of a process without kernels"] += 1
         for kind in list(self.pending):
             yield self._batch(kind)
         if first:

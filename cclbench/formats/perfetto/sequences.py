@@ -32,7 +32,7 @@ _TABLES: Final = (
 )
 _PHASES: Final = {"B": BEGIN, "E": END, "X": BEGIN, "I": INSTANT, "i": INSTANT, "n": INSTANT}
 """Types of events by phase of a legacy event; `X` states its duration."""
-_MOST_OPEN: Final = 1 << 16
+_MOST_OPEN: Final = 1 << 14
 _LOST_STATE: Final = "packet after a loss, without the names it needs"
 Value = bool | int | float | str
 
