@@ -80,7 +80,7 @@ def convert(tool: dict[str, Any], *, cut: bool) -> bytes:
     `cut` divides the time that two successive kernels of a queue share between them, as it does.
     """
     records = tool["buffer_records"]["kernel_dispatch"]
-    names = {symbol["kernel_id"]: symbol["formatted_kernel_name"] for symbol in tool["kernel_symbols"]}
+    names = {symbol["kernel_id"]: symbol["demangled_kernel_name"] for symbol in tool["kernel_symbols"]}
     gpus = {agent["id"]["handle"]: agent["logical_node_type_id"] for agent in tool["agents"]}
     streams = sorted({record["stream_id"]["handle"] for record in records})
     pid = tool["metadata"]["pid"]
@@ -346,6 +346,7 @@ BAD: dict[str, tuple[Callable[[], bytes | bytearray], str]] = {
         "impossible time",
     ),
     "stream": (lambda: job(stream_ID=1.5).data, "impossible stream_ID of 'gemm': 1.5"),
+    "date": (lambda: job().data + field(1, message(f6=clocks(c6=NOW, c1=1))), "impossible date"),
     "size": (lambda: job(grid_size=1 << 63, workgroup_size=1).data, "impossible grid_size of 'gemm'"),
     "unrelated clock": (
         lambda: job().data + field(1, message(f8=9, f58=70, f10=1, f11=message(f9=3))),

@@ -18,7 +18,7 @@ from cclbench.formats import Names, Rows, Trace
 from cclbench.formats.perfetto.packets import AGAIN
 from cclbench.formats.perfetto.sequences import Slice, SliceStream
 from cclbench.formats.perfetto.survey import slice_kind, survey_of
-from cclbench.formats.rocprofv3.reading import BATCH_ROWS, BOOT_TIME, COPY_KINDS, MARKS, call_kind
+from cclbench.formats.rocprofv3.reading import BOOT_TIME, COPY_KINDS, MARKS, call_kind
 from cclbench.formats.trace import LATEST_NS, impossible_value
 from cclbench.ground.errors import InputError
 from cclbench.record.facts import TraceFacts
@@ -30,6 +30,8 @@ _SIZES: Final = re.compile(
 )
 """Sizes as rocpd and rocprof-sys write them, `128 (x=64, y=2, z=1)` and `(64,2,1)`."""
 _MOST: Final = (1 << 63) - 1
+_MOST_AGENTS: Final = 1024
+_BATCH_ROWS: Final = 1 << 14
 _LOST: Final = (
     "{:,} pieces of the trace were lost, with the slices in them: capture again with a larger"
     " --perfetto-buffer-size"
@@ -66,7 +68,7 @@ class _ProcessRows:
                 kind = row.pop("kind")
                 rows = self.pending.setdefault(kind, [])
                 rows.append(row)
-                if len(rows) == BATCH_ROWS:
+                if len(rows) == _BATCH_ROWS:
                     yield self._batch(kind)
             elif process == self.member:
                 left_out["slice of another category"] += 1
@@ -84,6 +86,8 @@ class _ProcessRows:
         trace.cut, trace.base_ns = stream.file.cut, stream.epoch_ns or 0
         if stream.epoch_ns is None:
             trace.notes.append(BOOT_TIME)
+        elif not 0 < stream.epoch_ns <= LATEST_NS:
+            raise impossible_value(f"date: the clock began at {stream.epoch_ns} ns", self.path, AGAIN)
         if stream.losses:
             trace.notes.append(_LOST.format(stream.losses))
         nodes = [agent for agent in self.agents if not _GPU.fullmatch(agent)]
@@ -131,10 +135,12 @@ class _ProcessRows:
 
     def _kernel(self, found: Slice) -> dict[str, Any]:
         agent = str(found.details.get("agent", ""))
-        if agent and len(self.agents) < BATCH_ROWS:
+        if agent and len(self.agents) < _MOST_AGENTS:
             self.agents[agent] = None
         return {
             "kind": "kernel",
+            # rocprofv3 demangles the name of the kernel's descriptor.
+            "name": found.name.removesuffix(".kd").removesuffix(" [clone .kd]"),
             "track": self._stream(found, ("queue",)),
             "device": _gpu(agent),
             **self._grid(found),

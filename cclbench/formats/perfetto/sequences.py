@@ -209,8 +209,8 @@ class SliceStream:
         event = packet.track_event
         legacy = event.legacy_event
         kind = event.type or _PHASES.get(chr(legacy.phase) if 0 < legacy.phase < 128 else "", 0)
-        if kind in (0, COUNTER):
-            self.left_out["value of a counter" if kind else "event of an unknown type"] += 1
+        if kind not in (BEGIN, END, INSTANT):
+            self.left_out["value of a counter" if kind == COUNTER else "event of an unknown type"] += 1
             return
         if time is None:
             number = packet.timestamp_clock_id or sequence.clock
