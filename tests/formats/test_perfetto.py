@@ -74,6 +74,11 @@ def job(**more: Any) -> Sequence:
     return written
 
 
+def extra(**fields: Any) -> bytes:
+    """The job, and another packet of its sequence."""
+    return bytes(job().data + field(1, message(f10=1, **fields)))
+
+
 def convert(tool: dict[str, Any], *, cut: bool) -> bytes:
     """The dispatches of rocprofv3's JSON as its generatePerfetto.cpp writes them (ROCm 7.0).
 
@@ -175,14 +180,6 @@ def microseconds() -> Sequence:
     return written
 
 
-def legacy() -> Sequence:
-    """An event of type X, which states its duration in µs; its track is the sequence's default."""
-    written = begun()
-    whole = message(f6=message(f2=ord("X"), f3=2), f22="kernel_dispatch", f23="gemm")
-    written.packet(message(f8=NOW + 10, f58=6, f11=whole))
-    return written
-
-
 def lost() -> Sequence:
     """A loss: open slices and texts are void until the writer states them again."""
     written = job()
@@ -228,7 +225,12 @@ GOOD: dict[str, tuple[Callable[[], Any], list[tuple[str, str, int, int]], dict[s
     ),
     # 8 µs are 1 µs after the snapshot, which is 5 µs after NOW.
     "microseconds": (lambda: microseconds().data, [("kernel", "gemm", 6000, 8000)], {}),
-    "legacy": (lambda: legacy().data, [("kernel", "gemm", 10, 2010)], {}),
+    # Phase X states its duration in µs; its track is the sequence's default.
+    "legacy": (
+        lambda: extra(f8=NOW + 50, f58=6, f11=message(f6=message(f2=88, f3=2), f22="hip_api", f23="hipInit")),
+        [GEMM, ("other", "hipInit", 50, 2050)],
+        {},
+    ),
     "lost": (
         lambda: lost().data,
         [GEMM, ("kernel", "scale", 90, 95)],
@@ -248,11 +250,9 @@ GOOD: dict[str, tuple[Callable[[], Any], list[tuple[str, str, int, int]], dict[s
     "gzip": (lambda: gzip.compress(bytes(job().data)), [GEMM], {}),
     "other slices": (
         lambda: (
-            job().data
-            + begun().data
-            + field(1, message(f8=9, f58=6, f10=1, f11=message(f9=4, f11=1, f30=7)))
-            + field(1, message(f8=NOW, f58=6, f10=1, f11=message(f9=3, f11=1000, f22="openmp", f23="loop")))
-            + field(1, message(f8=NOW, f58=6, f10=7, f79=8, f11=message(f9=3, f22="hip_api", f23="hipInit")))
+            extra(f8=9, f58=6, f11=message(f9=4, f30=7))
+            + field(1, message(f8=NOW, f11=message(f9=3, f11=PROCESS, f22="openmp")))
+            + field(1, message(f8=NOW, f79=8, f11=message(f9=3, f22="hip_api")))
         ),
         [GEMM],
         {"value of a counter": 1, "slice of another category": 1, "slice of a process without kernels": 1},
@@ -323,9 +323,9 @@ def test_processes_of_a_file(tmp_path: Path) -> None:
         opened(path)
 
 
-def open_slices() -> bytes:
-    begin = field(1, message(f8=NOW, f58=6, f10=1, f11=message(f9=1, f11=9)))
-    return bytes(job().data + begin * ((1 << 14) + 1))
+def instant(time: int, **more: int) -> bytes:
+    """A call without a length on the process's track."""
+    return extra(f8=time, f11=message(f9=3, f11=PROCESS, f22="hip_api"), **{"f58": 6, **more})
 
 
 BAD: dict[str, tuple[Callable[[], bytes | bytearray], str]] = {
@@ -335,36 +335,26 @@ BAD: dict[str, tuple[Callable[[], bytes | bytearray], str]] = {
     "damaged packet": (lambda: job().data + b"\n\x02\x5a\x05", "is no packet of a Perfetto trace"),
     "long packet": (lambda: job().data + b"\n\xff\xff\xff\x7f", "a packet of 268,435,455 bytes"),
     "backwards": (
-        lambda: job().data + job().data.replace(field(8, NOW + 40), field(8, NOW + 1)),
+        lambda: job().data.replace(field(8, NOW + 40), field(8, NOW + 1)),
         "impossible time: 'gemm'",
     ),
-    "beyond": (
-        lambda: (
-            job().data
-            + field(1, message(f8=1 << 62, f58=6, f10=1, f11=message(f9=3, f11=1000, f22="hip_api")))
-        ),
-        "impossible time",
-    ),
+    "no time": (lambda: instant(0), "impossible time"),
+    "beyond": (lambda: instant(1 << 62), "impossible time"),
+    "unrelated clock": (lambda: instant(9, f58=70), "no snapshot relates clock 70"),
     "stream": (lambda: job(stream_ID=1.5).data, "impossible stream_ID of 'gemm': 1.5"),
-    "date": (lambda: job().data + field(1, message(f6=clocks(c6=NOW, c1=1))), "impossible date"),
-    "size": (lambda: job(grid_size=1 << 63, workgroup_size=1).data, "impossible grid_size of 'gemm'"),
-    "unrelated clock": (
-        lambda: job().data + field(1, message(f8=9, f58=70, f10=1, f11=message(f9=3))),
-        "no snapshot relates clock 70",
+    "size": (lambda: job(grid_size=1 << 63, workgroup_size=1).data, "impossible grid of 9223372036854775808"),
+    "date": (lambda: extra(f6=clocks(c6=NOW, c1=1)), "impossible date"),
+    "open slices": (
+        lambda: extra() + (1 + (1 << 14)) * field(1, message(f8=NOW, f58=6, f11=message(f9=1))),
+        "more than 16,384 slices are open at once",
     ),
-    "open slices": (open_slices, "more than 16,384 slices are open at once"),
-    "damaged zlib": (
-        lambda: job().data + field(1, message(f50=b"\x78\x9cx")),
-        "compressed packets are damaged",
-    ),
-    "inside": (
-        lambda: job().data + field(1, message(f50=zlib.compress(b"\n\x05\x08"))),
+    "damaged zlib": (lambda: extra(f50=b"\x78\x9cx"), "compressed packets are damaged"),
+    "inside": (lambda: extra(f50=zlib.compress(b"\n\x05\x08")), "is no packet of a Perfetto trace"),
+    "twice": (
+        lambda: extra(f50=zlib.compress(field(1, field(50, b"x")))),
         "is no packet of a Perfetto trace",
     ),
-    "bomb": (
-        lambda: job().data + field(1, message(f50=zlib.compress(b"\n\x00" * (4 << 20)))),
-        "expand like a decompression bomb",
-    ),
+    "bomb": (lambda: extra(f50=zlib.compress(b"\n\x00" * (4 << 20))), "expand like a decompression bomb"),
     "damaged gzip": (lambda: gzip.compress(bytes(job().data))[:-12], "gzip stream is damaged"),
 }
 

@@ -118,7 +118,7 @@ PROCESS, THREADS, STREAMS = 1000, 2000, 3000
 def rocprof_sequence(pid: int, now: int, threads: Iterable[int], streams: Iterable[int]) -> Sequence:
     """The beginning of a trace of rocprofv3: descriptors of the process, its threads and HIP's streams."""
     written = Sequence(1, pid=pid)
-    written.clear(now, THREADS)
+    written.clear(now, THREADS + pid)
     process = message(f1=pid, f2=["/home/alice/train.py", "--token=hf_abcdefgh"], f6="train.py")
     written.track(PROCESS, f3=process)
     for number, thread in enumerate(threads):

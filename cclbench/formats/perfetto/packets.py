@@ -93,11 +93,14 @@ class PacketFile:
         for where, text in self._texts():
             try:
                 packet = parse(text)
-                if not (packet.compressed_packets or packet.zstd_compressed_packets):
+                if not _is_compressed(packet):
                     yield packet
                     continue
                 inside = _Packets(where)
-                yield from (parse(each) for _, each in inside.split(_inflate(packet, where)))
+                for _, each in inside.split(_inflate(packet, where)):
+                    yield (packet := parse(each))
+                    if _is_compressed(packet):
+                        raise _no_packet(where)
                 if inside.rest:
                     raise _no_packet(where)
             except DecodeError:
@@ -145,6 +148,10 @@ class _Packets:
             at = header.end() + length
             yield where, data[header.end() : at]
         self.offset, self.rest = self.offset + at, data[at:]
+
+
+def _is_compressed(packet: Any) -> bool:
+    return bool(packet.compressed_packets or packet.zstd_compressed_packets)
 
 
 def _inflate(packet: Any, where: str) -> bytes:

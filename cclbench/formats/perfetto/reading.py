@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,45 +104,36 @@ class _ProcessRows:
 
     def _row(self, found: Slice) -> dict[str, Any] | None:
         """The columns of a slice's row; None if it becomes none."""
-        kind, details = slice_kind(found), found.details
-        if kind is None:
+        kind = slice_kind(found)
+        if kind is None or (
+            kind == "annotation" and found.name.startswith("roctx") and found.name not in MARKS
+        ):
             return None
         if not 0 < found.begin <= found.end <= LATEST_NS:
             what = f"time: {found.name[:60]!r} from {found.begin} to {found.end} ns"
             raise impossible_value(what, self.path, AGAIN)
-        correlation = self._number(found, "corr_id") if "corr_id" in details else found.flow
-        row = {
-            "name": found.name,
-            "start_ns": found.begin,
-            "dur_ns": found.end - found.begin,
-            "correlation": None if correlation is None else correlation & _MOST or None,
-        }
+        row: dict[str, Any] = {"kind": kind, "name": found.name, "start_ns": found.begin}
+        row["dur_ns"] = found.end - found.begin
+        if kind != "annotation":
+            call = self._stated(found, "corr_id")
+            row["correlation"] = ((found.flow or 0) if call is None else call) & _MOST or None
         if kind == "kernel":
             return row | self._kernel(found)
         if kind == "copy":
             return row | self._copy(found)
-        if kind == "annotation":
-            if found.name.startswith("roctx") and found.name not in MARKS:
-                return None
-            row["correlation"] = None
-        return row | {
-            "kind": call_kind(found.name) if kind == "call" else kind,
-            "track": self._first(found, ("tid",), self._thread(found)),
-        }
-
-    def _thread(self, found: Slice) -> int:
-        track = self.survey.tracks.get(found.track)
-        return track.tid if track is not None and track.tid > 0 else -1
+        track, thread = self.survey.tracks.get(found.track), self._stated(found, "tid")
+        if thread is None:
+            thread = track.tid if track is not None and track.tid > 0 else -1
+        return row | {"kind": call_kind(found.name) if kind == "call" else kind, "track": thread}
 
     def _kernel(self, found: Slice) -> dict[str, Any]:
         agent = str(found.details.get("agent", ""))
         if agent and len(self.agents) < _MOST_AGENTS:
             self.agents[agent] = None
         return {
-            "kind": "kernel",
             # rocprofv3 demangles the name of the kernel's descriptor.
             "name": found.name.removesuffix(".kd").removesuffix(" [clone .kd]"),
-            "track": self._stream(found, ("queue",)),
+            "track": self._stream(found, "queue"),
             "device": _gpu(agent),
             **self._grid(found),
         }
@@ -152,19 +144,17 @@ class _ProcessRows:
         rocprofv3 states products over the axes alone.  HIP launches whole groups, so that theirs is a
         multiple of the group's.
         """
-        grid, group = (found.details.get(f"{word}_size") for word in ("grid", "workgroup"))
+        sizes = [found.details.get(name, 0) for name in ("grid_size", "workgroup_size")]
         groups: list[int | None] = [None, None, None]
-        blocks: int | None = None
-        if isinstance(grid, str) and isinstance(group, str):
-            sizes = [_SIZES.fullmatch(text) for text in (grid, group)]
-            items, each = ([int(size) for size in match.groups()] if match else [] for match in sizes)
-            if items and each and all((*items, *each)):
-                whole = [-(-size // by) for size, by in zip(items, each, strict=True)]
-                groups, blocks = [*whole], whole[0] * whole[1] * whole[2]
-        elif grid and group:
-            items_all, each_all = self._number(found, "grid_size"), self._number(found, "workgroup_size")
-            blocks = items_all // each_all if items_all % each_all == 0 else None
-        if blocks is not None and blocks > _MOST:
+        blocks, by_axis = None, [_SIZES.fullmatch(str(size)) for size in sizes]
+        if by_axis[0] and by_axis[1]:
+            axes = zip(map(int, by_axis[0].groups()), map(int, by_axis[1].groups()), strict=True)
+            groups = [-(-items // group) or None if group else None for items, group in axes]
+            blocks = prod(group or 0 for group in groups) or None
+        elif isinstance(sizes[0], int) and isinstance(sizes[1], int) and sizes[1]:
+            whole, rest = divmod(sizes[0], sizes[1])
+            blocks = whole or None if not rest else None
+        if blocks is not None and not 0 < blocks <= _MOST:
             raise impossible_value(f"grid of {blocks} blocks", self.path, AGAIN)
         return {"grid_x": groups[0], "grid_y": groups[1], "grid_z": groups[2], "blocks": blocks}
 
@@ -174,34 +164,28 @@ class _ProcessRows:
         ends = [_gpu(target), _gpu(source)]
         if source and target and source != target and (way == "d2d" or None not in ends):
             name, way = "Memcpy PtoP", "p2p"
-        stated = "copy_bytes" in found.details
         return {
-            "kind": "copy",
             "name": name,
-            "track": self._stream(found, ()),
+            "track": self._stream(found),
             "device": next((end for end in ends if end is not None), None),
-            "bytes": self._number(found, "copy_bytes") if stated else None,
+            "bytes": self._stated(found, "copy_bytes"),
             "copy_direction": way,
         }
 
-    def _stream(self, found: Slice, others: tuple[str, ...]) -> int:
-        """The HIP stream, else the queue; -1 if none is stated."""
-        track = self.survey.tracks.get(found.track)
-        named = _STREAM.match(track.name) if track is not None else None
-        return self._first(found, ("stream_ID", "stream_id"), int(named[1]) if named else None, others)
+    def _stream(self, found: Slice, *others: str) -> int:
+        """The HIP stream, by annotation or track, else another annotation; -1 if none is stated."""
+        stream = self._stated(found, "stream_ID", "stream_id")
+        if stream is None:
+            track = self.survey.tracks.get(found.track)
+            named = _STREAM.match(track.name) if track is not None else None
+            stream = int(named[1]) if named else self._stated(found, *others)
+        return -1 if stream is None else stream
 
-    def _first(
-        self, found: Slice, names: tuple[str, ...], default: int | None, others: tuple[str, ...] = ()
-    ) -> int:
-        """The first annotation of those names that is stated, then the default, then the other names."""
-        for name in names:
-            if name in found.details:
-                return self._number(found, name)
-        if default is not None:
-            return default
-        return self._first(found, others, -1)
-
-    def _number(self, found: Slice, name: str) -> int:
+    def _stated(self, found: Slice, *names: str) -> int | None:
+        """The first of these annotations that the slice has."""
+        name = next((name for name in names if name in found.details), None)
+        if name is None:
+            return None
         value = found.details[name]
         if not isinstance(value, int) or not 0 <= value <= _MOST:
             raise impossible_value(f"{name} of {found.name[:60]!r}: {value!r:.40}", self.path, AGAIN)

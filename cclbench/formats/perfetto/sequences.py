@@ -18,7 +18,7 @@ from cclbench.formats.perfetto.packets import AGAIN, BEGIN, CLEARED, COUNTER, EN
 from cclbench.ground.errors import InputError
 
 REALTIME, BOOTTIME, FIRST_OF_SEQUENCE, FIRST_GLOBAL = 1, 6, 64, 128
-"""Clock ids: UTC, the trace's clock, those that are a sequence's own, those that are not any more."""
+"""Clock ids: UTC and the trace's clock; from where on they are a sequence's own, and again the trace's."""
 ANNOTATIONS: Final = {
     *("agent", "src_agent", "dst_agent", "corr_id", "tid", "queue", "stream_id", "stream_ID"),
     *("copy_bytes", "grid_size", "workgroup_size"),
@@ -90,12 +90,6 @@ class _Sequence:
         """Forget names and defaults, which its writer states again."""
         self.whole, self.clock, self.track, self.texts = True, BOOTTIME, 0, ({}, {}, {}, {})
 
-    def close_all(self) -> int:
-        """Drop the open slices; their number."""
-        count = sum(map(len, self.open.values()))
-        self.open.clear()
-        return count
-
 
 class SliceStream:
     """Slices of a file, in the order of their ends; the other fields are complete after the last of them."""
@@ -135,17 +129,15 @@ class SliceStream:
                 stats = packet.trace_stats.buffer_stats
                 self.losses = max(self.losses, sum(getattr(one, word) for one in stats for word in lost))
         self.losses += self._gaps
-        still_open = sum(sequence.close_all() for sequence in self._sequences.values())
-        self.left_out["slice without an end"] += still_open
+        for sequence in self._sequences.values():
+            self._close_all(sequence)
 
     def _restore_state(self, sequence: _Sequence, packet: Any) -> bool:
         """Whether a packet can be read with the state of its sequence, which it may change."""
         if packet.previous_packet_dropped and sequence.packets and not packet.first_packet_on_sequence:
             self._gaps += 1
             sequence.whole = False
-            lost = sequence.close_all()
-            self._open -= lost
-            self.left_out["slice without an end"] += lost
+            self._close_all(sequence)
         sequence.packets += 1
         flags = packet.sequence_flags
         if flags & CLEARED or packet.incremental_state_cleared:
@@ -162,6 +154,12 @@ class SliceStream:
                 for entry in getattr(packet.interned_data, name):
                     table[entry.iid] = _text(entry.text)
         return True
+
+    def _close_all(self, sequence: _Sequence) -> None:
+        lost = sum(map(len, sequence.open.values()))
+        self._open -= lost
+        self.left_out["slice without an end"] += lost
+        sequence.open.clear()
 
     def _add_clocks(self, sequence: _Sequence, snapshot: Any) -> None:
         """Relate the clocks of a snapshot to one another: all show the same moment."""
@@ -243,7 +241,7 @@ class SliceStream:
         category = next(iter([categories.get(iid, "") for iid in event.category_iids]), "")
         category = category or next(map(_text, event.categories), "")
         name = _text(event.name) or names.get(event.name_iid or event.legacy_event.name_iid, "")
-        found = Slice(category, name, uuid, packet.trusted_pid, time)
+        found = Slice(category, name or "(no name)", uuid, packet.trusted_pid, time)
         if self.file.details:
             for each in event.debug_annotations:
                 key = keys.get(each.name_iid, "") or _text(each.name)
