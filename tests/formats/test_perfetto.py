@@ -272,36 +272,30 @@ def test_slices_by_hand(case: str, tmp_path: Path) -> None:
         assert trace.notes[-1].startswith("5 pieces of the trace were lost")
 
 
-def test_kernels_and_copies_of_rocprof_sys(tmp_path: Path) -> None:
-    """Without annotations flows relate calls; with them sizes are texts and agents are nodes."""
-    written, flow = begun(), (1 << 63) + 5
+def test_kernels_and_copies_by_annotations(tmp_path: Path) -> None:
+    """Of rocprof-sys, without annotations and with them; of rocprofv3, with products of sizes."""
+    written, flow, name = begun(), (1 << 63) + 5, "MEMORY_COPY_DEVICE_TO_DEVICE"
+    by_axis = {"grid_size": "(100,2,1)", "workgroup_size": "(64,1,1)", "queue": 4}
+    whole, part = ({"grid_size": size, "workgroup_size": 64, "agent": "GPU-1"} for size in (512, 100))
+    nodes = {"src_agent": 4, "dst_agent": 5, "stream_id": 2}
+    same = {"src_agent": "GPU-0", "dst_agent": "GPU-0", "copy_bytes": 64}
     written.slice(NOW, NOW + 5, THREADS + PID, "rocm_hip_api", "hipLaunchKernel", flow=flow)
     written.slice(NOW + 10, NOW + 40, 77, "rocm_hip_stream", "gemm", flow=flow)
-    sizes = {"grid_size": "(100,2,1)", "workgroup_size": "(64,1,1)", "queue": 4}
-    written.slice(NOW + 50, NOW + 60, STREAMS, "rocm_kernel_dispatch", "gemm", details=sizes)
-    name = "MEMORY_COPY_DEVICE_TO_DEVICE"
-    ends = {"src_agent": 4, "dst_agent": 5, "stream_id": 2}
-    written.slice(NOW + 70, NOW + 80, 77, "rocm_hip_stream", name, details=ends)
-    written.slice(
-        NOW + 90, NOW + 95, 77, "memory_copy", name, details={"src_agent": "GPU-0", "dst_agent": "GPU-0"}
-    )
+    written.slice(NOW + 50, NOW + 60, STREAMS, "rocm_kernel_dispatch", "gemm", details=by_axis)
+    written.slice(NOW + 60, NOW + 65, STREAMS + 3, "kernel_dispatch", "f(int) [clone .kd]", details=whole)
+    written.slice(NOW + 65, NOW + 70, STREAMS + 3, "kernel_dispatch", "f.kd", details=part | {"agent": 4})
+    written.slice(NOW + 70, NOW + 80, 77, "rocm_hip_stream", name, details=nodes)
+    written.slice(NOW + 90, NOW + 95, 77, "memory_copy", name, details=same)
     (path := tmp_path / "job.perfetto-trace").write_bytes(written.data)
-    ((_, batches),) = opened(path)
-    by_kind = {rows.kind: rows for rows in batches}
-    assert by_kind["launch"].correlation == [5]
-    assert by_kind["launch"].track.tolist() == [PID]
-    kernels, copies = by_kind["kernel"], by_kind["copy"]
-    assert (kernels.correlation, kernels.track.tolist()) == ([5, None], [-1, 4])
-    assert (kernels.grid_x, kernels.grid_y, kernels.blocks) == ([None, 2], [None, 2], [None, 4])
-    assert (copies.copy_direction, copies.device) == (["p2p", "d2d"], [None, 0])
+    ((trace, batches),) = opened(path)
+    kinds = {rows.kind: rows for rows in batches}
+    launches, kernels, copies = kinds["launch"], kinds["kernel"], kinds["copy"]
+    assert (launches.correlation, launches.track.tolist()) == ([5], [PID])
+    assert (list(kernels.names), kernels.track.tolist()) == (["gemm", "f(int)", "f"], [-1, 4, 3, 3])
+    assert (kernels.correlation, kernels.device) == ([5, None, None, None], [None, None, 1, None])
+    assert (kernels.grid_x, kernels.blocks) == ([None, 2, None, None], [None, 4, 8, None])
+    assert (copies.copy_direction, copies.device, copies.bytes) == (["p2p", "d2d"], [None, 0], [None, 64])
     assert copies.track.tolist() == [2, -1]
-
-
-def test_products_of_sizes_are_groups_where_they_divide(tmp_path: Path) -> None:
-    data = job(grid_size=512, workgroup_size=64).data + job(grid_size=100, workgroup_size=64, agent=4).data
-    (path := tmp_path / "job.pftrace").write_bytes(data)
-    ((trace, [rows]),) = opened(path)
-    assert (rows.blocks, rows.grid_x, rows.device) == ([8, None], [None, None], [1, None])
     assert trace.notes[-1].startswith("states nodes of the machine (4)")
 
 

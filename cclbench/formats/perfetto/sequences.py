@@ -30,7 +30,7 @@ _TABLES: Final = (
     "debug_annotation_names",
     "debug_annotation_string_values",
 )
-_PHASES: Final = {"B": BEGIN, "E": END, "X": BEGIN, "I": INSTANT, "i": INSTANT, "n": INSTANT}
+_PHASES: Final = {"B": BEGIN, "E": END, "X": BEGIN, "I": INSTANT, "i": INSTANT, "R": INSTANT}
 """Types of events by phase of a legacy event; `X` states its duration."""
 _MOST_OPEN: Final = 1 << 14
 _LOST_STATE: Final = "packet after a loss, without the names it needs"
@@ -245,8 +245,7 @@ class SliceStream:
         if self.file.details:
             for each in event.debug_annotations:
                 key = keys.get(each.name_iid, "") or _text(each.name)
-                which = each.WhichOneof("value")
-                if key in ANNOTATIONS and which is not None:
+                if key in ANNOTATIONS and (which := each.WhichOneof("value")):
                     value = getattr(each, which)
                     if which == "string_value_iid":
                         value = values.get(value, "")
