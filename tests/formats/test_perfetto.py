@@ -12,16 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.perfetto_files import (
-    PROCESS,
-    STREAMS,
-    THREADS,
-    Sequence,
-    clocks,
-    field,
-    message,
-    rocprof_sequence,
-)
+from helpers.perfetto_files import PROCESS, STREAMS, THREADS, Sequence, clocks, field, message
+from helpers.perfetto_files import rocprof_sequence as begin_trace
 
 import cclbench
 from cclbench.formats import Rows, Trace, trace_reader
@@ -31,7 +23,8 @@ from cclbench.ground.errors import InputError
 from cclbench.ingestion.source import find_source
 
 PID, NOW = 900, 10_000_000
-KERNEL = {"agent": "GPU-1", "corr_id": 5, "stream_ID": 3}
+Row = tuple[str, str, int, int]
+"""Kind, name, begin and end from `NOW`."""
 READER = trace_reader("perfetto")
 
 
@@ -45,7 +38,7 @@ def opened(path: Path, *, allow_truncated: bool = False) -> list[tuple[Trace, li
     return found
 
 
-def rows_of(batches: list[Rows]) -> list[tuple[str, str, int, int]]:
+def rows_of(batches: list[Rows]) -> list[Row]:
     """Kind, name, begin and end of each row by begin; times from `NOW` if they are later."""
     found = []
     for rows in batches:
@@ -55,23 +48,33 @@ def rows_of(batches: list[Rows]) -> list[tuple[str, str, int, int]]:
     return sorted(found, key=lambda row: row[2:])
 
 
-def read(data: bytes, folder: Path, **options: Any) -> tuple[Trace, list[tuple[str, str, int, int]]]:
+def read(data: bytes, folder: Path, **options: Any) -> tuple[Trace, list[Row]]:
     """The trace and rows of a file with one process."""
     (path := folder / "job.pftrace").write_bytes(data)
     ((trace, batches),) = opened(path, **options)
     return trace, rows_of(batches)
 
 
-def begun(pid: int = PID, number: int = 1) -> Sequence:
-    written = rocprof_sequence(pid, NOW, [pid], [3])
-    written.number = number
+def begun() -> Sequence:
+    return begin_trace(PID, NOW, [PID], [3])
+
+
+def add_kernel(written: Sequence, begin: int, end: int | None, name: str = "gemm", **more: Any) -> Sequence:
+    """A kernel of stream 3 added, without its end if that is None."""
+    track, details = STREAMS + 3, {"agent": "GPU-1", "corr_id": 5, "stream_ID": 3, **more}
+    written.event(NOW + begin, 1, track, "kernel_dispatch", name, details=details)
+    if end is not None:
+        written.event(NOW + end, 2, track)
     return written
 
 
 def job(**more: Any) -> Sequence:
-    written = begun()
-    written.slice(NOW + 10, NOW + 40, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL | more)
-    return written
+    return add_kernel(begun(), 10, 40, **more)
+
+
+def zstd(data: bytes) -> bytes:
+    packed: bytes = pa.compress(data, "zstd", asbytes=True)
+    return packed
 
 
 def extra(**fields: Any) -> bytes:
@@ -89,7 +92,7 @@ def convert(tool: dict[str, Any], *, cut: bool) -> bytes:
     gpus = {agent["id"]["handle"]: agent["logical_node_type_id"] for agent in tool["agents"]}
     streams = sorted({record["stream_id"]["handle"] for record in records})
     pid = tool["metadata"]["pid"]
-    written = rocprof_sequence(pid, records[0]["start_timestamp"], [pid], streams)
+    written = begin_trace(pid, records[0]["start_timestamp"], [pid], streams)
     queues: dict[int, list[Any]] = {}
     for record in records:
         queues.setdefault(record["dispatch_info"]["queue_id"]["handle"], []).append(dict(record))
@@ -147,26 +150,21 @@ def test_a_real_job_has_the_partition_of_its_json(test_data: Path, tmp_path: Pat
 
 
 def nested() -> Sequence:
-    """Calls of a thread, innermost first, and instants; a kernel whose slice another thread wrote."""
-    written = begun()
-    thread = THREADS + PID
-    for time, kind, name in (
-        *((100, 1, "hipMemcpy"), (110, 1, "hsa_signal_wait_relaxed"), (120, 3, "roctxMarkA")),
-        *((130, 2, ""), (140, 2, ""), (150, 2, "")),
-    ):
-        category = {"h": "hip_api", "r": "marker_api"}.get(name[:1], "")
-        written.event(NOW + time, kind, thread, category, name)
+    """Calls of a thread, one in the other, and an instant."""
+    written, thread = begun(), THREADS + PID
+    written.event(NOW + 100, 1, thread, "hip_api", "hipMemcpy")
+    written.event(NOW + 110, 1, thread, "hsa_api", "hsa_signal_wait_relaxed")
+    written.event(NOW + 120, 3, thread, "marker_api", "roctxMarkA")
+    for time in (130, 140, 150):
+        written.event(NOW + time, 2, thread)
     return written
 
 
 def incremental() -> Sequence:
+    """Differences of times, and the time since boot of what is earlier than the last."""
     written = begun()
     written.absolute = False
-    for begin in (10, 30):
-        written.slice(NOW + begin, NOW + begin + 20, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL)
-    # Earlier than the last: the time since boot instead of a difference.
-    written.slice(NOW + 1, NOW + 5, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL)
-    return written
+    return add_kernel(add_kernel(add_kernel(written, 10, 30), 30, 50), 1, 5)
 
 
 def microseconds() -> Sequence:
@@ -174,22 +172,20 @@ def microseconds() -> Sequence:
     written = begun()
     written.packet(message(f6=clocks(c6=NOW + 5000, c3=2000, c1=NOW + 6000)))
     written.packet(message(f59=message(f58=65), f6=clocks(c3=2000, c65=(7, False, 1000))))
-    event = message(f9=1, f11=STREAMS + 3, f22="rocm_kernel_dispatch", f23="gemm")
-    written.packet(message(f8=8, f11=event))
+    written.packet(message(f8=8, f11=message(f9=1, f11=STREAMS + 3, f22="rocm_kernel_dispatch", f23="gemm")))
     written.packet(message(f8=10, f11=message(f9=2, f11=STREAMS + 3)))
     return written
 
 
 def lost() -> Sequence:
     """A loss: open slices and texts are void until the writer states them again."""
-    written = job()
-    written.event(NOW + 50, 1, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL)
+    written = add_kernel(job(), 50, None)
     written.packet(message(f8=NOW + 60, f58=6, f11=message(f9=2, f11=STREAMS + 3)), f42=1)
-    written.event(NOW + 70, 1, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL)
-    written.clear(NOW + 80)
+    add_kernel(written, 70, None).clear(NOW + 80)
     written.event(NOW + 85, 2, STREAMS + 3)
-    written.slice(NOW + 90, NOW + 95, STREAMS + 3, "kernel_dispatch", "scale", details=KERNEL)
-    written.packet(message(f35=message(f1=[message(f18=3, f2=9), message(f3=1)])))
+    add_kernel(written, 90, 95, "scale").packet(
+        message(f35=message(f1=[message(f18=3, f2=9), message(f3=1)]))
+    )
     return written
 
 
@@ -197,9 +193,7 @@ def two_sequences() -> bytes:
     """Two threads whose texts have the same ids, and a track that both write."""
     first, second = job(), Sequence(2, pid=PID)
     second.clear(NOW)
-    second.event(NOW + 50, 1, STREAMS + 3, "kernel_dispatch", "scale", details=KERNEL)
-    first.event(NOW + 60, 1, STREAMS + 3, "kernel_dispatch", "gemm", details=KERNEL)
-    head = first.data + second.data
+    head = add_kernel(first, 60, None).data + add_kernel(second, 50, None, "scale").data
     first.data, second.data = bytearray(), bytearray()
     second.event(NOW + 55, 2, STREAMS + 3)
     first.event(NOW + 65, 2, STREAMS + 3)
@@ -207,20 +201,18 @@ def two_sequences() -> bytes:
 
 
 GEMM = ("kernel", "gemm", 10, 40)
-GOOD: dict[str, tuple[Callable[[], Any], list[tuple[str, str, int, int]], dict[str, int]]] = {
-    "nested": (
-        lambda: job().data + nested().data,
-        [
-            GEMM,
-            ("launch", "hipMemcpy", 100, 140),
-            ("sync", "hsa_signal_wait_relaxed", 110, 130),
-            ("annotation", "roctxMarkA", 120, 120),
-        ],
-        {"end of a slice without a begin": 1},
-    ),
+CALLS = [
+    *(("launch", "hipMemcpy", 100, 140), ("sync", "hsa_signal_wait_relaxed", 110, 130)),
+    ("annotation", "roctxMarkA", 120, 120),
+]
+LATE, NO_END = "end of a slice without a begin", "slice without an end"
+LOST = {NO_END: 1, "packet after a loss, without the names it needs": 2, LATE: 1}
+OTHER = ("value of a counter", "slice of another category", "slice of a process without kernels")
+GOOD: dict[str, tuple[Callable[[], Any], list[Row], dict[str, int]]] = {
+    "nested": (lambda: job().data + nested().data, [GEMM, *CALLS], {LATE: 1}),
     "incremental": (
         lambda: incremental().data,
-        [("kernel", "gemm", 1, 5), ("kernel", "gemm", 10, 30), ("kernel", "gemm", 30, 50)],
+        [("kernel", "gemm", *t) for t in ((1, 5), (10, 30), (30, 50))],
         {},
     ),
     # 8 µs are 1 µs after the snapshot, which is 5 µs after NOW.
@@ -231,22 +223,10 @@ GOOD: dict[str, tuple[Callable[[], Any], list[tuple[str, str, int, int]], dict[s
         [GEMM, ("other", "hipInit", 50, 2050)],
         {},
     ),
-    "lost": (
-        lambda: lost().data,
-        [GEMM, ("kernel", "scale", 90, 95)],
-        {
-            "slice without an end": 1,
-            "packet after a loss, without the names it needs": 2,
-            "end of a slice without a begin": 1,
-        },
-    ),
+    "lost": (lambda: lost().data, [GEMM, ("kernel", "scale", 90, 95)], LOST),
     "two sequences": (two_sequences, [GEMM, ("kernel", "scale", 50, 55), ("kernel", "gemm", 60, 65)], {}),
-    "compressed": (lambda: field(1, message(f50=zlib.compress(job().data))), [GEMM], {}),
-    "zstd": (
-        lambda: field(1, message(f10=1, f133=pa.compress(bytes(job().data), "zstd", asbytes=True))),
-        [GEMM],
-        {},
-    ),
+    "zlib": (lambda: field(1, message(f50=zlib.compress(job().data))), [GEMM], {}),
+    "zstd": (lambda: field(1, message(f10=1, f133=zstd(bytes(job().data)))), [GEMM], {}),
     "gzip": (lambda: gzip.compress(bytes(job().data)), [GEMM], {}),
     "other slices": (
         lambda: (
@@ -255,7 +235,7 @@ GOOD: dict[str, tuple[Callable[[], Any], list[tuple[str, str, int, int]], dict[s
             + field(1, message(f8=NOW, f79=8, f11=message(f9=3, f22="hip_api")))
         ),
         [GEMM],
-        {"value of a counter": 1, "slice of another category": 1, "slice of a process without kernels": 1},
+        dict.fromkeys(OTHER, 1),
     ),
 }
 
@@ -322,16 +302,14 @@ def instant(time: int, **more: int) -> bytes:
     return extra(f8=time, f11=message(f9=3, f11=PROCESS, f22="hip_api"), **{"f58": 6, **more})
 
 
+NO_PACKET = "is no packet of a Perfetto trace"
 BAD: dict[str, tuple[Callable[[], bytes | bytearray], str]] = {
     "cut": (lambda: job().data[:-3], r"byte \d+: the file ends within a packet"),
-    "no packet": (lambda: job().data + b"\x12\x00", "is no packet of a Perfetto trace"),
-    "no length": (lambda: job().data + b"\n\xff\xff\xff\xff\xff\xff", "is no packet of a Perfetto trace"),
-    "damaged packet": (lambda: job().data + b"\n\x02\x5a\x05", "is no packet of a Perfetto trace"),
+    "no packet": (lambda: job().data + b"\x12\x00", NO_PACKET),
+    "no length": (lambda: job().data + b"\n\xff\xff\xff\xff\xff\xff", NO_PACKET),
+    "damaged packet": (lambda: job().data + b"\n\x02\x5a\x05", NO_PACKET),
     "long packet": (lambda: job().data + b"\n\xff\xff\xff\x7f", "a packet of 268,435,455 bytes"),
-    "backwards": (
-        lambda: job().data.replace(field(8, NOW + 40), field(8, NOW + 1)),
-        "impossible time: 'gemm'",
-    ),
+    "backwards": (lambda: add_kernel(begun(), 10, 1).data, "impossible time: 'gemm'"),
     "no time": (lambda: instant(0), "impossible time"),
     "beyond": (lambda: instant(1 << 62), "impossible time"),
     "unrelated clock": (lambda: instant(9, f58=70), "no snapshot relates clock 70"),
@@ -343,11 +321,8 @@ BAD: dict[str, tuple[Callable[[], bytes | bytearray], str]] = {
         "more than 16,384 slices are open at once",
     ),
     "damaged zlib": (lambda: extra(f50=b"\x78\x9cx"), "compressed packets are damaged"),
-    "inside": (lambda: extra(f50=zlib.compress(b"\n\x05\x08")), "is no packet of a Perfetto trace"),
-    "twice": (
-        lambda: extra(f50=zlib.compress(field(1, field(50, b"x")))),
-        "is no packet of a Perfetto trace",
-    ),
+    "inside": (lambda: extra(f50=zlib.compress(b"\n\x05\x08")), NO_PACKET),
+    "twice": (lambda: extra(f50=zlib.compress(field(1, field(50, b"x")))), NO_PACKET),
     "bomb": (lambda: extra(f50=zlib.compress(b"\n\x00" * (4 << 20))), "expand like a decompression bomb"),
     "damaged gzip": (lambda: gzip.compress(bytes(job().data))[:-12], "gzip stream is damaged"),
 }
@@ -374,26 +349,23 @@ def of_categories(*categories: str) -> bytes:
     return bytes(written.data)
 
 
-@pytest.mark.parametrize(
-    ("data", "what", "hint"),
-    [
-        (
-            of_categories("toplevel", "cc", "viz", "gpu"),
-            "its slices are of toplevel, cc, viz, ...",
-            "trace_processor",
-        ),
-        (of_categories("hip_api"), "its slices are of hip_api", "rocprofv3 --runtime-trace"),
-        (of_categories(""), "none of its slices has a category", "trace_processor"),
-        (
-            of_categories() + field(1, message(f1=b"\x08\x01", f10=1)),
-            "scheduling of Linux or Android",
-            "trace_processor",
-        ),
-    ],
-)
-def test_a_trace_without_kernels_is_refused_as_what_it_is(
-    data: bytes, what: str, hint: str, tmp_path: Path
-) -> None:
+OTHERS = {
+    "its slices are of toplevel, cc, viz, ...": (
+        of_categories("toplevel", "cc", "viz", "gpu"),
+        "timeline.yaml",
+    ),
+    "its slices are of hip_api": (of_categories("hip_api"), "rocprofv3 --runtime-trace"),
+    "none of its slices has a category": (of_categories(""), "timeline.yaml"),
+    "scheduling of Linux or Android": (
+        of_categories() + field(1, message(f1=b"\x08\x01", f10=1)),
+        "timeline.yaml",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_trace_without_kernels_is_refused_as_what_it_is(what: str, tmp_path: Path) -> None:
+    data, hint = OTHERS[what]
     (path := tmp_path / "other.perfetto-trace").write_bytes(data)
     with pytest.raises(UnreadFormatError, match=f"is a Perfetto trace without kernels: {what}.*{hint}"):
         find_source(tmp_path)
