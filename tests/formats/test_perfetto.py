@@ -16,7 +16,7 @@ from helpers.perfetto_files import PROCESS, STREAMS, THREADS, Sequence, clocks, 
 from helpers.perfetto_files import rocprof_sequence as begin_trace
 
 import cclbench
-from cclbench.formats import Rows, Trace, trace_reader
+from cclbench.formats import Part, Rows, Trace, trace_reader
 from cclbench.formats.source_files import required_reader
 from cclbench.formats.unread import UnreadFormatError
 from cclbench.ground.errors import InputError
@@ -170,8 +170,8 @@ def incremental() -> Sequence:
 def microseconds() -> Sequence:
     """A clock of its own in µs, related to the monotonic clock, which the service relates to boot time."""
     written = begun()
-    written.packet(message(f6=clocks(c6=NOW + 5000, c3=2000, c1=NOW + 6000)))
     written.packet(message(f59=message(f58=65), f6=clocks(c3=2000, c65=(7, False, 1000))))
+    written.packet(message(f58=6, f6=clocks(c6=NOW + 5000, c3=2000, c1=NOW + 6000)))
     written.packet(message(f8=8, f11=message(f9=1, f11=STREAMS + 3, f22="rocm_kernel_dispatch", f23="gemm")))
     written.packet(message(f8=10, f11=message(f9=2, f11=STREAMS + 3)))
     return written
@@ -266,14 +266,17 @@ def test_kernels_and_copies_by_annotations(tmp_path: Path) -> None:
     written.slice(NOW + 65, NOW + 70, STREAMS + 3, "kernel_dispatch", "f.kd", details=part | {"agent": 4})
     written.slice(NOW + 70, NOW + 80, 77, "rocm_hip_stream", name, details=nodes)
     written.slice(NOW + 90, NOW + 95, 77, "memory_copy", name, details=same)
+    texts = message(f3=message(f1=900, f2="agent"), f29=message(f1=5, f2="GPU-7"))
+    interned = message(f9=3, f11=STREAMS, f22="kernel_dispatch", f23="f", f4=message(f1=900, f17=5))
+    written.packet(message(f8=NOW + 96, f58=6, f12=texts, f11=interned))
     (path := tmp_path / "job.perfetto-trace").write_bytes(written.data)
     ((trace, batches),) = opened(path)
     kinds = {rows.kind: rows for rows in batches}
     launches, kernels, copies = kinds["launch"], kinds["kernel"], kinds["copy"]
     assert (launches.correlation, launches.track.tolist()) == ([5], [PID])
-    assert (list(kernels.names), kernels.track.tolist()) == (["gemm", "f(int)", "f"], [-1, 4, 3, 3])
-    assert (kernels.correlation, kernels.device) == ([5, None, None, None], [None, None, 1, None])
-    assert (kernels.grid_x, kernels.blocks) == ([None, 2, None, None], [None, 4, 8, None])
+    assert (list(kernels.names), kernels.track.tolist()) == (["gemm", "f(int)", "f"], [-1, 4, 3, 3, -1])
+    assert (kernels.correlation, kernels.device) == ([5, *[None] * 4], [None, None, 1, None, 7])
+    assert (kernels.grid_x, kernels.blocks) == ([None, 2, *[None] * 3], [None, 4, 8, None, None])
     assert (copies.copy_direction, copies.device, copies.bytes) == (["p2p", "d2d"], [None, 0], [None, 64])
     assert copies.track.tolist() == [2, -1]
     assert trace.notes[-1].startswith("states nodes of the machine (4)")
@@ -297,7 +300,7 @@ def test_processes_of_a_file(tmp_path: Path) -> None:
         opened(path)
 
 
-def instant(time: int, **more: int) -> bytes:
+def instant(time: int, **more: Any) -> bytes:
     """A call without a length on the process's track."""
     return extra(f8=time, f11=message(f9=3, f11=PROCESS, f22="hip_api"), **{"f58": 6, **more})
 
@@ -312,7 +315,7 @@ BAD: dict[str, tuple[Callable[[], bytes | bytearray], str]] = {
     "backwards": (lambda: add_kernel(begun(), 10, 1).data, "impossible time: 'gemm'"),
     "no time": (lambda: instant(0), "impossible time"),
     "beyond": (lambda: instant(1 << 62), "impossible time"),
-    "unrelated clock": (lambda: instant(9, f58=70), "no snapshot relates clock 70"),
+    "unrelated clock": (lambda: instant(9, f58=70, f6=clocks(c70=1)), "no snapshot relates clock 70"),
     "stream": (lambda: job(stream_ID=1.5).data, "impossible stream_ID of 'gemm': 1.5"),
     "size": (lambda: job(grid_size=1 << 63, workgroup_size=1).data, "impossible grid of 9223372036854775808"),
     "date": (lambda: extra(f6=clocks(c6=NOW, c1=1)), "impossible date"),
@@ -320,7 +323,8 @@ BAD: dict[str, tuple[Callable[[], bytes | bytearray], str]] = {
         lambda: extra() + (1 + (1 << 14)) * field(1, message(f8=NOW, f58=6, f11=message(f9=1))),
         "more than 16,384 slices are open at once",
     ),
-    "damaged zlib": (lambda: extra(f50=b"\x78\x9cx"), "compressed packets are damaged"),
+    "damaged zlib": (lambda: extra(f50=b"zlib"), "compressed packets are damaged"),
+    "cut zlib": (lambda: extra(f50=zlib.compress(b"\n\x00")[:-1]), "compressed packets are damaged"),
     "inside": (lambda: extra(f50=zlib.compress(b"\n\x05\x08")), NO_PACKET),
     "twice": (lambda: extra(f50=zlib.compress(field(1, field(50, b"x")))), NO_PACKET),
     "bomb": (lambda: extra(f50=zlib.compress(b"\n\x00" * (4 << 20))), "expand like a decompression bomb"),
@@ -333,6 +337,19 @@ def test_damaged_traces(case: str, tmp_path: Path) -> None:
     data, says = BAD[case]
     with pytest.raises(InputError, match=says):
         read(data(), tmp_path)
+
+
+def test_small_pieces_and_batches_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = lost().data + nested().data
+    _, expected = read(data, tmp_path)
+    package = "cclbench.formats.perfetto"
+    monkeypatch.setattr(f"{package}.reading._BATCH_ROWS", 2)
+    monkeypatch.setattr(
+        f"{package}.packets.read_blocks", lambda path: (bytes([byte]) for byte in path.read_bytes())
+    )
+    assert read(data, tmp_path)[1] == expected
+    with pytest.raises(InputError, match="has no process '7' with kernels"):
+        READER.read(tmp_path / "job.pftrace", part=Part("7"), allow_truncated=False)
 
 
 def test_packets_before_a_cut(tmp_path: Path) -> None:
