@@ -31,9 +31,9 @@ class Perfetto(Reader):
     name = "perfetto"
     precedence = 22
     description = "Perfetto protobuf of AMD's rocprofv3 and rocprof-sys: kernels, copies, calls, roctx ranges"
-    extensions: tuple[str, ...] = (".pftrace", ".perfetto-trace")
+    extensions: tuple[str, ...] = (".pftrace", ".pftrace.gz", ".perfetto-trace")
     capture = "`rocprofv3 --runtime-trace --agent-index type-relative --output-format pftrace -- ...`"
-    versions = "rocprofiler-sdk 0.5 to 1.0 (ROCm 6.2 to 7.0), rocprof-sys 1.0"
+    versions = "rocprofiler-sdk 0.5 to 1.0 (ROCm 6.3 to 7.0), rocprof-sys of ROCm 7"
     tested = "documentation: Perfetto's schema, the source of rocprofv3's and rocpd's writers"
 
     def sniff(self, head: bytes) -> float:
