@@ -289,9 +289,11 @@ def test_processes_of_a_file(tmp_path: Path) -> None:
     other.track(5000, f3=message(f1=901))
     other.track(5001, "STREAM [1]", 5000)
     other.slice(NOW + 20, NOW + 30, 5001, "kernel_dispatch", "scale")
+    other.packet(message(f6=clocks(c6=NOW, c1=NOW + 7)))
     (path := tmp_path / "merged.pftrace").write_bytes(job().data + other.data)
-    found = [(trace.facts.process_id, rows_of(batches)) for trace, batches in opened(path)]
-    assert found == [(PID, [GEMM]), (901, [("kernel", "scale", 20, 30)])]
+    found = [(trace.facts.process_id, trace.base_ns, rows_of(batches)) for trace, batches in opened(path)]
+    # Process 1 converted the rows of process 901, whose machine's clocks are unknown.
+    assert found == [(PID, 7, [GEMM]), (901, 0, [("kernel", "scale", 20, 30)])]
     again = Sequence(3)
     again.clear(NOW)
     again.track(6000, f3=message(f1=PID))

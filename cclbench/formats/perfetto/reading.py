@@ -57,6 +57,8 @@ class _ProcessRows:
         self.pending: dict[str, list[dict[str, Any]]] = {}
         self.agents = dict[str, None]()
         """GPUs as annotations of kernels name them."""
+        self.own = True
+        """Whether the process wrote all its rows, with the clocks of its machine; not if it was converted."""
 
     def all_rows(self, allow_truncated: bool) -> Iterator[Rows]:
         """Rows in batches of a kind, in the file's order; then the trace's facts and notes."""
@@ -66,6 +68,7 @@ class _ProcessRows:
         for found in stream.slices():
             process = self.survey.process_of(found)
             if process == self.member and (row := self._row(found)) is not None:
+                self.own = self.own and str(found.producer) == self.member
                 kind = row.pop("kind")
                 rows = self.pending.setdefault(kind, [])
                 rows.append(row)
@@ -84,11 +87,13 @@ class _ProcessRows:
 
     def _add_facts(self, stream: SliceStream) -> None:
         trace, place = self.trace, self.survey.processes().index(self.member)
-        trace.cut, trace.base_ns = stream.file.cut, stream.epoch_ns or 0
-        if stream.epoch_ns is None:
+        trace.cut = stream.file.cut
+        if stream.epoch_ns is None or not self.own:
             trace.notes.append(BOOT_TIME)
         elif not 0 < stream.epoch_ns <= LATEST_NS:
             raise impossible_value(f"date: the clock began at {stream.epoch_ns} ns", self.path, AGAIN)
+        else:
+            trace.base_ns = stream.epoch_ns
         if stream.losses:
             trace.notes.append(_LOST.format(stream.losses))
         nodes = [agent for agent in self.agents if not _GPU.fullmatch(agent)]
