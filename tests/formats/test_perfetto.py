@@ -28,12 +28,12 @@ Row = tuple[str, str, int, int]
 READER = trace_reader("perfetto")
 
 
-def opened(path: Path, *, allow_truncated: bool = False) -> list[tuple[Trace, list[Rows]]]:
+def opened(path: Path) -> list[tuple[Trace, list[Rows]]]:
     """Each process's trace and batches."""
     READER.refuse(path)
     found = []
     for part in READER.parts(path):
-        trace = READER.read(path, part=part, allow_truncated=allow_truncated)
+        trace = READER.read(path, part=part, allow_truncated=False)
         found.append((trace, [rows for rows in trace.batches if isinstance(rows, Rows)]))
     return found
 
@@ -48,10 +48,10 @@ def rows_of(batches: list[Rows]) -> list[Row]:
     return sorted(found, key=lambda row: row[2:])
 
 
-def read(data: bytes, folder: Path, **options: Any) -> tuple[Trace, list[Row]]:
+def read(data: bytes, folder: Path) -> tuple[Trace, list[Row]]:
     """The trace and rows of a file with one process."""
     (path := folder / "job.pftrace").write_bytes(data)
-    ((trace, batches),) = opened(path, **options)
+    ((trace, batches),) = opened(path)
     return trace, rows_of(batches)
 
 
@@ -352,13 +352,6 @@ def test_small_pieces_and_batches_give_the_same_rows(tmp_path: Path, monkeypatch
     assert read(data, tmp_path)[1] == expected
     with pytest.raises(InputError, match="has no process '7' with kernels"):
         READER.read(tmp_path / "job.pftrace", part=Part("7"), allow_truncated=False)
-
-
-def test_packets_before_a_cut(tmp_path: Path) -> None:
-    trace, rows = read(job().data + nested().data[:-3], tmp_path, allow_truncated=True)
-    assert trace.cut is not None
-    assert trace.cut.reason == "the file ends within a packet"
-    assert GEMM in rows
 
 
 def of_categories(*categories: str) -> bytes:

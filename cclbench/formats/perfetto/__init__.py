@@ -68,10 +68,11 @@ class Perfetto(Reader):
         return [Part(member) for member in survey_of(path).processes()]
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
-        """Stream one process's rows; of a cut file those before the cut if `allow_truncated`."""
+        """Stream one process's rows; a cut file has none, since its rows are in no order of time."""
         from cclbench.formats.perfetto.reading import read_process
 
-        return read_process(path, part.member, allow_truncated=allow_truncated)
+        del allow_truncated
+        return read_process(path, part.member)
 
 
 READERS.add(Perfetto.name, Perfetto(), origin=__name__)

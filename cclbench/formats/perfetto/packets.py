@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from cclbench.formats.files import read_blocks
 from cclbench.formats.streams import LARGEST_RATIO
-from cclbench.formats.trace import Cut
 from cclbench.ground.errors import InputError
 from cclbench.ground.protobuf_schema import described_class
 
@@ -81,12 +80,9 @@ class PacketFile:
 
     path: Path
     details: bool
-    allow_truncated: bool = False
-    cut: Cut | None = None
-    """Where the file ends within a packet; known once all packets before it were read."""
 
     def packets(self) -> Iterator[Any]:
-        """Every TracePacket; `InputError` with the position if the file is damaged, and if it is cut."""
+        """Every TracePacket; `InputError` with the position if the file is damaged or cut."""
         from google.protobuf.message import DecodeError
 
         parse = packet_class(details=self.details).FromString
@@ -114,11 +110,8 @@ class PacketFile:
         except InputError as error:
             raise InputError(error.what, where=error.where or str(self.path), hint=AGAIN) from None
         if file.rest:
-            reason = "the file ends within a packet"
-            if not self.allow_truncated:
-                hint = "re-run with --allow-truncated to use the packets before it"
-                raise InputError(reason, where=f"{self.path}: byte {file.offset:,}", hint=hint)
-            self.cut = Cut(str(self.path), file.offset, reason)
+            where = f"{self.path}: byte {file.offset:,}"
+            raise InputError("the file ends within a packet", where=where, hint=AGAIN)
 
 
 @dataclass(slots=True)

@@ -40,12 +40,12 @@ _LOST: Final = (
 _NODES: Final = "states nodes of the machine ({}), not indices of GPUs: rocprofv3 --agent-index type-relative"
 
 
-def read_process(path: Path, member: str, *, allow_truncated: bool) -> Trace:
+def read_process(path: Path, member: str) -> Trace:
     """One process's rows; `InputError` if the file is damaged."""
     if member not in survey_of(path).processes():
         raise InputError(f"has no process {member!r} with kernels", where=str(path))
     trace = Trace(batches=iter(()), device_rows_in_order=False)
-    trace.batches = _ProcessRows(path, member, trace).all_rows(allow_truncated)
+    trace.batches = _ProcessRows(path, member, trace).all_rows()
     return trace
 
 
@@ -60,9 +60,9 @@ class _ProcessRows:
         self.own = True
         """Whether the process wrote all its rows, with the clocks of its machine; not if it was converted."""
 
-    def all_rows(self, allow_truncated: bool) -> Iterator[Rows]:
+    def all_rows(self) -> Iterator[Rows]:
         """Rows in batches of a kind, in the file's order; then the trace's facts and notes."""
-        stream = SliceStream(self.path, details=True, allow_truncated=allow_truncated)
+        stream = SliceStream(self.path, details=True)
         left_out, members = self.trace.dropped, self.survey.processes()
         first = self.member == members[0]
         for found in stream.slices():
@@ -87,7 +87,6 @@ class _ProcessRows:
 
     def _add_facts(self, stream: SliceStream) -> None:
         trace, place = self.trace, self.survey.processes().index(self.member)
-        trace.cut = stream.file.cut
         if stream.epoch_ns is None or not self.own:
             trace.notes.append(BOOT_TIME)
         elif not 0 < stream.epoch_ns <= LATEST_NS:

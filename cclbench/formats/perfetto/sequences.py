@@ -94,8 +94,8 @@ class _Sequence:
 class SliceStream:
     """Slices of a file, in the order of their ends; the other fields are complete after the last of them."""
 
-    def __init__(self, path: Path, *, details: bool, allow_truncated: bool = False) -> None:
-        self.file = PacketFile(path, details, allow_truncated)
+    def __init__(self, path: Path, *, details: bool) -> None:
+        self.file = PacketFile(path, details)
         self.tracks: dict[int, Track] = {}
         self.left_out = Counter[str]()
         self.losses = 0

@@ -45,7 +45,7 @@ class Survey:
     """What a pass over all packets shows."""
 
     def __init__(self, path: Path) -> None:
-        stream = SliceStream(path, details=False, allow_truncated=True)
+        stream = SliceStream(path, details=False)
         self.path, self.damaged = path, False
         self.tracks: Mapping[int, Track] = stream.tracks
         self.categories = dict[str, None]()
@@ -60,7 +60,6 @@ class Survey:
         except InputError:  # reading reports it
             self.damaged = True
         self.ftrace = stream.ftrace
-        self.damaged = self.damaged or stream.file.cut is not None
         self.members = tuple(dict.fromkeys(map(self.process_of, kernels.values())))
         """Ids of processes with kernels, in the order of their kernels."""
 
