@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from helpers import perfetto_files
 from helpers.perfetto_files import PROCESS, STREAMS, THREADS, Sequence, clocks, field, message
-from helpers.perfetto_files import rocprof_sequence as begin_trace
 
 import cclbench
 from cclbench.formats import Part, Rows, Trace, trace_reader
@@ -56,7 +56,7 @@ def read(data: bytes, folder: Path) -> tuple[Trace, list[Row]]:
 
 
 def begun() -> Sequence:
-    return begin_trace(PID, NOW, [PID], [3])
+    return perfetto_files.rocprof_sequence(PID, NOW, [PID], [3])
 
 
 def add_kernel(written: Sequence, begin: int, end: int | None, name: str = "gemm", **more: Any) -> Sequence:
@@ -82,44 +82,6 @@ def extra(**fields: Any) -> bytes:
     return bytes(job().data + field(1, message(f10=1, **fields)))
 
 
-def convert(tool: dict[str, Any], *, cut: bool) -> bytes:
-    """The dispatches of rocprofv3's JSON as its generatePerfetto.cpp writes them (ROCm 7.0).
-
-    `cut` divides the time that two successive kernels of a queue share between them, as it does.
-    """
-    records = tool["buffer_records"]["kernel_dispatch"]
-    names = {symbol["kernel_id"]: symbol["demangled_kernel_name"] for symbol in tool["kernel_symbols"]}
-    gpus = {agent["id"]["handle"]: agent["logical_node_type_id"] for agent in tool["agents"]}
-    streams = sorted({record["stream_id"]["handle"] for record in records})
-    pid = tool["metadata"]["pid"]
-    written = begin_trace(pid, records[0]["start_timestamp"], [pid], streams)
-    queues: dict[int, list[Any]] = {}
-    for record in records:
-        queues.setdefault(record["dispatch_info"]["queue_id"]["handle"], []).append(dict(record))
-    for queue, found in queues.items():
-        found.sort(key=lambda record: record["start_timestamp"])
-        for number, record in enumerate(found):
-            following = found[number + 1 : number + 2]
-            if cut and following and following[0]["start_timestamp"] < record["end_timestamp"]:
-                begin = following[0]["start_timestamp"]
-                end = min(record["end_timestamp"], following[0]["end_timestamp"])
-                record["end_timestamp"] = following[0]["start_timestamp"] = begin + (end - begin) // 2
-            info, stream = record["dispatch_info"], record["stream_id"]["handle"]
-            call = record["correlation_id"]["internal"]
-            details = {
-                "agent": f"GPU-{gpus[info['agent_id']['handle']]}",
-                "corr_id": call,
-                "queue": queue - 1,
-            }
-            for size in ("workgroup_size", "grid_size"):
-                x, y, z = (info[size][axis] for axis in "xyz")
-                details[size] = x * y * z
-            times = record["start_timestamp"], record["end_timestamp"]
-            more = {"details": details | {"stream_ID": stream}, "flow": call ^ PROCESS}
-            written.slice(*times, STREAMS + stream, "kernel_dispatch", names[info["kernel_id"]], **more)
-    return bytes(written.data)
-
-
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_real_job_has_the_partition_of_its_json(test_data: Path, tmp_path: Path, cut: bool) -> None:
     with gzip.open(test_data / "rocprof" / "908_results.json.gz") as file:
@@ -128,7 +90,9 @@ def test_a_real_job_has_the_partition_of_its_json(test_data: Path, tmp_path: Pat
     records = tool["buffer_records"]
     records["kernel_dispatch"] = records["kernel_dispatch"][-2500:]
     (plain := tmp_path / "job_results.json").write_text(json.dumps(job))
-    (path := tmp_path / "job_results.pftrace.gz").write_bytes(gzip.compress(convert(tool, cut=cut), 1))
+    (path := tmp_path / "job_results.pftrace.gz").write_bytes(
+        gzip.compress(perfetto_files.convert_dispatches(tool, cut=cut), 1)
+    )
     figures = []
     for file in (plain, path):
         run = cclbench.run(file, store=tmp_path / file.name.replace(".", "-"))

@@ -154,3 +154,41 @@ def write_job(folder: Path, job: list[Any], pid: int, first: int, grid: tuple[in
     path = folder / "1_results.pftrace"
     path.write_bytes(written.data)
     return path
+
+
+def convert_dispatches(tool: dict[str, Any], *, cut: bool) -> bytes:
+    """The dispatches of rocprofv3's JSON as its generatePerfetto.cpp writes them (ROCm 7.0).
+
+    `cut` divides the time that two successive kernels of a queue share between them, as it does.
+    """
+    records = tool["buffer_records"]["kernel_dispatch"]
+    names = {symbol["kernel_id"]: symbol["demangled_kernel_name"] for symbol in tool["kernel_symbols"]}
+    gpus = {agent["id"]["handle"]: agent["logical_node_type_id"] for agent in tool["agents"]}
+    streams = sorted({record["stream_id"]["handle"] for record in records})
+    pid = tool["metadata"]["pid"]
+    written = rocprof_sequence(pid, records[0]["start_timestamp"], [pid], streams)
+    queues: dict[int, list[Any]] = {}
+    for record in records:
+        queues.setdefault(record["dispatch_info"]["queue_id"]["handle"], []).append(dict(record))
+    for queue, found in queues.items():
+        found.sort(key=lambda record: record["start_timestamp"])
+        for number, record in enumerate(found):
+            following = found[number + 1 : number + 2]
+            if cut and following and following[0]["start_timestamp"] < record["end_timestamp"]:
+                begin = following[0]["start_timestamp"]
+                end = min(record["end_timestamp"], following[0]["end_timestamp"])
+                record["end_timestamp"] = following[0]["start_timestamp"] = begin + (end - begin) // 2
+            info, stream = record["dispatch_info"], record["stream_id"]["handle"]
+            call = record["correlation_id"]["internal"]
+            details = {
+                "agent": f"GPU-{gpus[info['agent_id']['handle']]}",
+                "corr_id": call,
+                "queue": queue - 1,
+            }
+            for size in ("workgroup_size", "grid_size"):
+                x, y, z = (info[size][axis] for axis in "xyz")
+                details[size] = x * y * z
+            times = record["start_timestamp"], record["end_timestamp"]
+            more = {"details": details | {"stream_ID": stream}, "flow": call ^ PROCESS}
+            written.slice(*times, STREAMS + stream, "kernel_dispatch", names[info["kernel_id"]], **more)
+    return bytes(written.data)
