@@ -75,12 +75,6 @@ _TOOLS: Final = (
 )
 """Marks of tools that write Chrome JSON, what their files are, and what to do instead."""
 _OTHERS: Final = (
-    (
-        # Packets: a field of TracePacket first, and somewhere `trusted_packet_sequence_id`.
-        rb"\n[\x80-\xff]{0,4}[\x01-\x7f][\x18\x28\x32\x40\x50\x8a\x9a\xca\xd0].*?P[\x01-\x7f].*?\n",
-        "a Perfetto trace (protobuf): its slices do not say which are kernels",
-        "export them as a table, SELECT ... FROM slice in trace_processor, with a timeline.yaml beside it",
-    ),
     (rb"\x03B[\x00\x01]", "part of an OTF2 archive", "give the folder that holds its traces.otf2"),
     (
         rb'\s*\{.{0,4096}"train_(?:num_accelerators|throughput_mean)',

@@ -221,7 +221,11 @@ def _vendors() -> dict[str, list[Seed]]:
         database.unlink()
 
     return {
-        "rocprof": [written(lambda f, write=write: write(f, amd.JOB)) for write in amd.WRITERS.values()],
+        "rocprof": [
+            written(lambda f, write=write: write(f, amd.JOB))
+            for name, write in amd.WRITERS.items()
+            if name != "perfetto"
+        ],
         "ascend": [
             Seed({"kernel_details.csv": f"{ascend.HEADING}\n{ascend.TASKS}".encode()}),
             written(ascend.write_trace),
@@ -232,6 +236,7 @@ def _vendors() -> dict[str, list[Seed]]:
         "ebpf-session": [written(ebpf.write)],
         "nsys-tables": [written(table_folder)],
         "neuron": [written(importlib.import_module("formats.test_neuron").write)],
+        "perfetto": [written(lambda f: amd.WRITERS["perfetto"](f, amd.JOB))],
     }
 
 

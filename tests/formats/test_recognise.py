@@ -107,10 +107,6 @@ def chrome(**row):
         (json.dumps([{**ROW, "cat": c} for c in "abcda"]).encode(), "they are of a, b, c, ...;"),
         (chrome(), "is a Chrome trace without rows of PyTorch's profiler;"),
         (b'{"traceEvents": []}', "is a Chrome trace without rows of PyTorch's profiler;"),
-        (
-            b"\n\x0f@\xe8\x07P\x01\xe2\x03\x07\x08\x07\x12\x03cpu\n\x04@\tP\x01",
-            "is a Perfetto trace (protobuf):",
-        ),
     ],
 )
 def test_a_trace_that_nobody_reads_is_refused_as_what_it_is(tmp_path, head, what):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from helpers import perfetto_files
 from helpers.changed_bytes import read_or_refused
 from helpers.plain_rows import plain_rows
 
@@ -243,6 +244,7 @@ def write_csv(folder: Path, job: list[Row]) -> Path:
 
 WRITERS: dict[str, Callable[[Path, list[Row]], Path]] = {"rocprofv3": write_json, "rocprof_csv": write_csv}
 WRITERS |= {"rocpd 2": write_rpd, "rocpd 3": write_rocpd}
+WRITERS["perfetto"] = lambda folder, job: perfetto_files.write_job(folder, job, PID, FIRST, GRID)
 
 
 def read(path: Path, name: str) -> tuple[Trace, list[Rows]]:
