@@ -98,11 +98,6 @@ _OTHERS: Final = (
         "give that of `iostat -x -t -o JSON 1`",
     ),
     (
-        rb"(?:Device_id,)?Step,(?:Type,Index,)?Computing,Communication\(Not",
-        "a table of an Ascend job's steps: sums, not rows",
-        "give kernel_details.csv of each rank",
-    ),
-    (
         rb'.{0,3}"?ID"?,"?Process ID"?,"?Process Name"?,"?Host Name"?,"?Kernel Name"?,.{0,200}"?Metric Name',
         "a table of kernels' counters, as Nsight Compute prints it: it has no times",
         _OWN_TRACES,
