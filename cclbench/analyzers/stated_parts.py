@@ -152,11 +152,11 @@ def _both_partitions(rank: RankView, rows: pa.Table) -> tuple[Parts, Parts, str]
             raise NotApplicable("the table has several rows without a step")
         return _stated_sums(rows), _whole_partition(rank), "all that was recorded"
     windows = rank.windows
-    used = np.isin(np.array([-1 if step is None else step for step in windows.steps]), steps[steps >= 0])
+    numbers = np.array([-1 if step is None else step for step in windows.steps], np.int64)
+    used = np.isin(numbers, steps[steps >= 0])
     if not used.any():
         raise NotApplicable("the trace and the table have no complete step in common")
-    numbers = [step for step, own in zip(windows.steps, used, strict=True) if own]
-    parts, table = rank.parts, rows.filter(pa.array(np.isin(steps, numbers)))
+    parts, table = rank.parts, rows.filter(pa.array(np.isin(steps, numbers[used])))
     sums = {
         "compute": parts.compute_only + parts.overlapped,
         "exposed_comm": parts.exposed_comm,
@@ -164,7 +164,7 @@ def _both_partitions(rank: RankView, rows: pa.Table) -> tuple[Parts, Parts, str]
         "free": parts.idle + parts.exposed_copy,
     }
     measured = {part: int(own[used].sum()) for part, own in sums.items()}
-    return _stated_sums(table), measured, f"steps in both: {len(numbers)}"
+    return _stated_sums(table), measured, f"steps in both: {used.sum()}"
 
 
 def _stated_sums(rows: pa.Table) -> Parts:
