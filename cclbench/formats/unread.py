@@ -56,11 +56,6 @@ _TOOLS: Final = (
         "a Horovod timeline: its processes are tensors, and it has no kernels",
         _OWN_TRACES,
     ),
-    (
-        rb'"TS1"\s*:\s*"[^"]*"\s*,\s*"TS2"',
-        "a trace of IBM Spyre cards: cycles of each operation of a job, without steps",
-        _OWN_TRACES,
-    ),
     (rb'"cat"\s*:\s*"FEE"', "a VizTracer trace: Python functions and no kernels", _OWN_TRACES),
     (
         rb'"cat"\s*:\s*"[^"]*(?:devtools\.timeline|\bv8\b|\bblink\b)',
