@@ -104,16 +104,23 @@ def _collective_prices(
     priced = calibration.price_collective if calibration else price_collective
     kinds, kind = np.unique(chosen.kinds, return_inverse=True)
     usable = modelled_library & small
-    pairs, pair_code = np.unique(np.stack([row, kind])[:, usable], axis=1, return_inverse=True)
+    mpi = np.isin(library, [i for i, name in enumerate(names) if name == "mpi"])
+    pairs, pair_code = np.unique(np.stack([row, kind, mpi])[:, usable], axis=1, return_inverse=True)
     rows: npt.NDArray[np.intp] = np.flatnonzero(usable)
-    for number, (group, kind_code) in enumerate(pairs.T.tolist()):
+    for number, (group, kind_code, by_mpi) in enumerate(pairs.T.tolist()):
         of_pair = rows[pair_code.reshape(-1) == number]
         sizes, size = np.unique(chosen.payload[of_pair], return_inverse=True)
         devices = devices_by_group[group]
         price = (
             NoPrice(devices)
             if isinstance(devices, str)
-            else priced(str(kinds[kind_code]), sizes, devices, system, library_version=version)
+            else priced(
+                str(kinds[kind_code]),
+                sizes,
+                devices,
+                system,
+                library_version=version if by_mpi else rank.facts.library_version,
+            )
         )
         if isinstance(price, NoPrice):
             lacking[price.reason] = lacking.get(price.reason, 0) + len(of_pair)

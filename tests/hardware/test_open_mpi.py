@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hardware.test_collectives import PLAIN, nodes, one_node
 
+from cclbench.api import run
 from cclbench.hardware.collectives import NoPrice, Prediction, algorithm_costs, price_group
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.open_mpi import formula_of, has_open_mpi_rules, open_mpi_algorithm
 from cclbench.hardware.collectives.price import sizes_of
+from cclbench.record.selection import Selection
+from cclbench.results import full_results
 
 MPI = "Open MPI 4.1.4"
 
@@ -114,3 +119,12 @@ def test_exchanges_between_pairs() -> None:
         assert cost.traffic.share == pytest.approx(share)
     assert not [c for c in algorithm_costs("all_gather", one_node(7), PLAIN, algorithm="neighbor_exchange")
                 if c.algorithm == "neighbor_exchange"]  # fmt: skip
+
+
+def test_our_own_job_of_open_mpi(repository: Path, tmp_path: Path) -> None:
+    """Two all-reduces a step among four ranks, of 1.08 MB in all: Rabenseifner's from 8 KiB on."""
+    card = repository / "workload_cards/mpi-training-4-cpu.yaml"
+    results = full_results(run(card, store=tmp_path), Selection())
+    rows = [row for row in results if row.metric == "comm.mpi_algorithm" and row.rank is None]
+    found = {(row.collective, row.category): row.value for row in rows if row.step is None}
+    assert found == {(None, None): 2, ("all_reduce", "rabenseifner"): 2}
