@@ -102,7 +102,7 @@ class _Reading:
         if event.ph == "X" and event.ts is not None and event.dur is not None:
             return event, event.ts, event.dur
         attributes = event.attr or event.args
-        key = (event.pid, event.tid, event.name, attributes and attributes.begin)
+        key = (event.pid, event.tid, event.name, str(attributes and attributes.begin))
         if event.ph == "B" and event.ts is not None:
             if len(self.open) == _MOST_OPEN:
                 where = str(self.path)
