@@ -68,6 +68,7 @@ def test_times_are_exact_and_rows_of_stages_left_out(write: Callable[[str], Path
         (RANK + "0,1,1\n", "line 2: 3 cells, not 11"),
         (TABLE.replace("\n0,2", "\n0,two"), "line 3: has a Step that is no number"),
         (TABLE.replace("\n0,2", "\nx,2"), "has a Device_id that is no number"),
+        (TABLE.replace("0,1,70", "0,1\r,70"), "line 2: is no row of a table"),
         (RANK + "0,1" + ",nan" * 9 + "\n", "has no times of a step"),
     ],
 )

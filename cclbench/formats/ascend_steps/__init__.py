@@ -94,8 +94,11 @@ def _table_rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
     for number, text in numbered_lines(path, _MOST_BYTES):
         if not text:
             continue
-        # The index of a stage is quoted: it lists its ranks.
-        cells = [cell.strip() for cell in next(csv.reader([text.removeprefix("\ufeff")]))]
+        try:
+            # The index of a stage is quoted: it lists its ranks.
+            cells = [cell.strip() for cell in next(csv.reader([text.removeprefix("\ufeff")]))]
+        except csv.Error as error:
+            raise damaged_error(path, f"is no row of a table: {error}", line=number, hint=_AGAIN) from None
         if not names:
             names = cells
         elif len(cells) != len(names):
