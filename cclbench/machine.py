@@ -303,6 +303,14 @@ class Machine:
         return [*(self.accelerator.contradicts if named else ()), *self.per_node.contradicts]
 
 
+def library_version(card: Card | None, facts: TraceFacts) -> str | None:
+    """Version of the communication library: of the trace, else what a card says of MPI (`Open MPI 4.1.4`)."""
+    stated = card.software.communication if card is not None else None
+    if facts.library_version is not None or stated is None or stated.library != "mpi":
+        return facts.library_version
+    return stated.version
+
+
 def machine_of_ranks(
     card: Card | None,
     facts: Mapping[int, TraceFacts],

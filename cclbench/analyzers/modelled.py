@@ -19,6 +19,7 @@ from cclbench.analyzers.view.transfers import Float64, TimedCollectives, timed_c
 from cclbench.analyzers.view.values import NS_PER_S, banded_values
 from cclbench.ground.units import EIB
 from cclbench.hardware.system import System
+from cclbench.machine import library_version
 
 if TYPE_CHECKING:
     from cclbench.hardware.calibration import Calibration
@@ -86,10 +87,13 @@ def _collective_prices(
 ) -> tuple[Float64, dict[str, int], set[str]]:
     """Modelled ns, shape (3, rows): expected, low, high, NaN for none; why, by count; assumptions."""
     from cclbench.hardware.collectives import NoPrice, price_collective
+    from cclbench.hardware.collectives.open_mpi import has_open_mpi_rules
 
     devices_by_group, row = platform.devices_of(rank, chosen.table, system)
+    version = library_version(rank.card, rank.facts)
+    libraries = (*PRICED, "mpi") if has_open_mpi_rules(version) else PRICED
     library, names = word_codes(chosen.table, "library")
-    modelled_library = np.isin(library, [i for i, name in enumerate(names) if name in PRICED])
+    modelled_library = np.isin(library, [i for i, name in enumerate(names) if name in libraries])
     small = chosen.payload <= _MOST_BYTES
     band = np.full((3, len(row)), np.nan)
     lacking = {
@@ -100,16 +104,23 @@ def _collective_prices(
     priced = calibration.price_collective if calibration else price_collective
     kinds, kind = np.unique(chosen.kinds, return_inverse=True)
     usable = modelled_library & small
-    pairs, pair_code = np.unique(np.stack([row, kind])[:, usable], axis=1, return_inverse=True)
+    mpi = np.isin(library, [i for i, name in enumerate(names) if name == "mpi"])
+    pairs, pair_code = np.unique(np.stack([row, kind, mpi])[:, usable], axis=1, return_inverse=True)
     rows: npt.NDArray[np.intp] = np.flatnonzero(usable)
-    for number, (group, kind_code) in enumerate(pairs.T.tolist()):
+    for number, (group, kind_code, by_mpi) in enumerate(pairs.T.tolist()):
         of_pair = rows[pair_code.reshape(-1) == number]
         sizes, size = np.unique(chosen.payload[of_pair], return_inverse=True)
-        devices, version = devices_by_group[group], rank.facts.library_version
+        devices = devices_by_group[group]
         price = (
             NoPrice(devices)
             if isinstance(devices, str)
-            else priced(str(kinds[kind_code]), sizes, devices, system, library_version=version)
+            else priced(
+                str(kinds[kind_code]),
+                sizes,
+                devices,
+                system,
+                library_version=version if by_mpi else rank.facts.library_version,
+            )
         )
         if isinstance(price, NoPrice):
             lacking[price.reason] = lacking.get(price.reason, 0) + len(of_pair)

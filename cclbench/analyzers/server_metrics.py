@@ -139,9 +139,9 @@ def _server_latency_values(counts: ServerCounts) -> Iterator[Value]:
 @_server_metric(
     "serving.kv_transfer",
     definition="Bytes of KV cache that one transfer between a prefill and a decode instance moves, by the"
-    " server's histograms, the mean. Stat sum: of all transfers. Stat bandwidth: bytes per second of a"
-    " transfer's time, where as many are timed as sized: less than the link's where transfers share it."
-    " SGLang's time begins when the transfer is queued.",
+    " server's histograms, or by the counters of NIXL's agent, the mean. Stat sum: of all transfers. Stat"
+    " bandwidth: bytes per second of a transfer's time, where as many are timed as sized: less than the"
+    " link's where transfers share it. SGLang's time begins when the transfer is queued.",
     formula="Δbytes / Δtransfers; bandwidth = Δbytes / Δtime",
     unit="B",
     better=None,
@@ -153,17 +153,31 @@ def kv_transfer(run: RunView) -> Iterable[Value]:
 
 def _transfer_values(counts: ServerCounts) -> Iterator[Value]:
     sizes, times = (counts.histograms.get(name) for name in ("transferred_bytes", "transfer"))
-    if sizes is None or not sizes.count:
-        yield no_value("no transfer finished" if sizes else "the snapshots do not count transferred bytes")
+    if sizes is not None:
+        total, number = sizes.total, int(sizes.count)
+    else:
+        total, number = _agent_transfers(counts)
+    if not number:
+        stated = sizes is not None or "sent_bytes" in counts.totals
+        yield no_value("no transfer finished" if stated else "the snapshots do not count transferred bytes")
         return
-    yield Value(value=sizes.mean, reason=f"of {sizes.count:,} transfers")
-    yield Value(value=sizes.total, stat="sum")
-    if times is not None and times.count == sizes.count and times.total > 0:
-        rate = sizes.total / times.total
+    yield Value(value=total / number, reason=f"of {number:,} transfers")
+    yield Value(value=total, stat="sum")
+    if times is not None and times.count == number and times.total > 0:
+        rate = total / times.total
         yield Value(value=rate, stat="bandwidth", unit="B/s", provenance="derived")
     else:
         why = "the snapshots do not time transfers" if times is None else "not all transfers are timed"
         yield no_value(why, stat="bandwidth", unit="B/s")
+
+
+def _agent_transfers(counts: ServerCounts) -> tuple[float, int]:
+    """Bytes and number of the transfers that NIXL's agent posted, writes and reads."""
+    total, number = (
+        sum(counts.totals.get(f"{way}_{what}", 0.0) for way in ("sent", "received"))
+        for what in ("bytes", "transfers")
+    )
+    return total, int(number)
 
 
 @_server_metric(

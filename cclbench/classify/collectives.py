@@ -77,7 +77,14 @@ LIBRARIES: Final = (
         ^%?(?:send|recv)(?:-done)?\.\d  ^%?(?:send|recv)-done$  ^stream_executor::\S*allreduce
         """,
     ),
-    ("oneccl", r"oneccl  \bccl::"),
+    (
+        "oneccl",
+        r"""
+        oneccl  \bccl::  ^xccl:  ^allreduce_kernel_[a-z]+\d+_[a-z]+$  ^alltoallv_kernel_\d+_[a-z]+\d+_[a-z]+$
+        ^reduce_read_write_kernel_\d+_  ^(?:reduce|write|read_write)_monolithic_kernel_\d+_
+        """,
+    ),
+    ("spyre", "^senrdma(?:send|receive)"),
     ("hccl", r"^hcom_  \bhccl"),
     # Traces that DeepSeek published call its namespace dpsk::ep.
     ("deepep", r"\b(?:(?:deep|hybrid)_ep(?:_v\d)?|dpsk::ep)::  ^ag_nvl_kernel$"),
@@ -147,6 +154,7 @@ KINDS: Final = (
         """
         notify  clean_?low_?latency  exchangesplit  rmsnorm(?:lamport)?$  prepare  get_ag_splits
         dispatch_metadata  allreduce_allgather  reducescatter_allreduce
+        _monolithic_kernel_  ^reduce_read_write
         """,
     ),
     ("send_recv", "send_?recv  collective-permute  neighbor_"),
@@ -173,7 +181,7 @@ KINDS: Final = (
     ("scatter", "scatter"),
     ("reduce", "reduce"),
     ("send", "send"),
-    ("recv", "recv  ^hcom_receive"),
+    ("recv", "recv  ^hcom_receive  ^senrdmareceive"),
 )
 
 # PyTorch runs its reduce-scatter as an instance of two_shot_all_reduce_kernel<T, alignment, world size,

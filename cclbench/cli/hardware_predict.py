@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_RANKS: Final = 1 << 20
 _MOST_SIZES: Final = 1000
-_VERSION = re.compile(r"v?\d{1,4}\.\d{1,4}(\.\d{1,6})?([-+.]\S{1,20})?", re.ASCII)
+_VERSION = re.compile(r"(?:Open MPI )?v?\d{1,4}\.\d{1,4}(\.\d{1,6})?([-+.]\S{1,20})?", re.ASCII)
 
 
 def _parse_sizes(text: str) -> list[int]:
@@ -74,7 +74,10 @@ def check_version(ctx: click.Context, param: click.Parameter, value: str | None)
 )
 @options.transport
 @click.option(
-    "--library-version", callback=check_version, metavar="X.Y", help="Version of NCCL, such as 2.23."
+    "--library-version",
+    callback=check_version,
+    metavar="X.Y",
+    help="Version of NCCL, such as 2.23, or `Open MPI 4.1`.",
 )
 @options.calibration
 @options.hardware

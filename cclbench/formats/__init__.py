@@ -256,6 +256,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     io_calls: pa.Table | None = None
     agent_calls: pa.Table | None = None
     phase_times: pa.Table | None = None
+    stated_parts: pa.Table | None = None
     communicators: list[LoggedCommunicator] = []
     groups: list[ProcessGroup] = []
     """Process groups listed in the file."""

@@ -8,9 +8,10 @@ in a file becomes a row `_total`, which `cclbench.analyzers.counters` pairs with
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
@@ -92,6 +93,13 @@ class CounterRows:
         lines = (line for line in self.text_lines() if line.strip())
         first = next(lines, "")
         return first, chain([first] if first else [], lines)
+
+    def csv_cells(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        """The cells of each line; `InputError` if a line is no row of a table."""
+        try:
+            yield from csv.reader(lines, skipinitialspace=True)
+        except csv.Error as error:
+            raise self.error_at_line(f"no row of a table: {error}") from None
 
     def error_at_line(self, what: str, hint: str | None = None) -> InputError:
         """The error for the line being read."""

@@ -56,11 +56,6 @@ _TOOLS: Final = (
         "a Horovod timeline: its processes are tensors, and it has no kernels",
         _OWN_TRACES,
     ),
-    (
-        rb'"TS1"\s*:\s*"[^"]*"\s*,\s*"TS2"',
-        "a trace of IBM Spyre cards: cycles of each operation of a job, without steps",
-        _OWN_TRACES,
-    ),
     (rb'"cat"\s*:\s*"FEE"', "a VizTracer trace: Python functions and no kernels", _OWN_TRACES),
     (
         rb'"cat"\s*:\s*"[^"]*(?:devtools\.timeline|\bv8\b|\bblink\b)',
@@ -90,11 +85,6 @@ _OTHERS: Final = (
         rb'\s*\{"sysstat"',
         "the output of a tool of sysstat, without devices",
         "give that of `iostat -x -t -o JSON 1`",
-    ),
-    (
-        rb"(?:Device_id,)?Step,(?:Type,Index,)?Computing,Communication\(Not",
-        "a table of an Ascend job's steps: sums, not rows",
-        "give kernel_details.csv of each rank",
     ),
     (
         rb'.{0,3}"?ID"?,"?Process ID"?,"?Process Name"?,"?Host Name"?,"?Kernel Name"?,.{0,200}"?Metric Name',

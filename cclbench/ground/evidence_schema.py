@@ -326,6 +326,22 @@ PHASE_TIMES: Final = _versioned_schema(
     _required("dur_ns", pa.int64(), "time, as the log states it", "ns"),
 )
 
+STATED_PARTS: Final = _versioned_schema(
+    "stated_parts",
+    *_SOURCE,
+    _required("entry", pa.int64(), "ordinal of the step's row in its file"),
+    _nullable("rank", pa.int32(), "rank, where the table states it"),
+    _nullable("device", pa.int32(), "device as the profiler numbers it"),
+    _nullable("step", pa.int64(), "step as the profiler numbers it; null: everything recorded"),
+    _required(
+        "part",
+        _WORD,
+        "compute, exposed_comm, free, which add up to stage + bubble (the receives); overlapped,"
+        " communication, exposed_comm_without_receive; preparing, which is before the first task",
+    ),
+    _required("dur_ns", pa.int64(), "time, as the profiler's own table states it", "ns"),
+)
+
 EVIDENCE: Final = {
     "counters": COUNTERS,
     "timings": TIMINGS,
@@ -343,5 +359,6 @@ EVIDENCE: Final = {
     "io_calls": IO_CALLS,
     "agent_calls": AGENT_CALLS,
     "phase_times": PHASE_TIMES,
+    "stated_parts": STATED_PARTS,
 }
 """Tables beside the rows of traces, by name: from other files, or from a trace's own tables."""

@@ -16,7 +16,7 @@ from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import group_id
 from cclbench.ground.student import find_root
 from cclbench.ground.units import humanise
-from cclbench.machine import Machine, machine_of
+from cclbench.machine import Machine, library_version, machine_of
 from cclbench.record.run import Run
 from cclbench.replay import tables
 from cclbench.replay.answer_rows import NS_PER_S
@@ -74,7 +74,7 @@ class Replay:
             raise InputError("has no windows to replay", where=run.id)
         self.machine = machine_of(run) if machine is None else machine
         self.precision = run.card.workload.precision if run.card else None
-        self.library_version = run.rank(run.ranks[0]).facts.library_version
+        self.library_version = library_version(run.card, run.rank(run.ranks[0]).facts)
         self.caveat = run.inference_note
         """What its rows say of process groups that no trace states."""
         self.run = run

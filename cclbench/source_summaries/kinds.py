@@ -16,6 +16,7 @@ from cclbench.source_summaries.roles import summarise_roles
 from cclbench.source_summaries.served_apart import summarise_served_apart
 from cclbench.source_summaries.serving import summarise_serving
 from cclbench.source_summaries.snapshots import summarise_snapshots
+from cclbench.source_summaries.stated_parts import summarise_stated_parts
 from cclbench.source_summaries.step_times import summarise_step_times
 from cclbench.source_summaries.storage import summarise_io_calls, summarise_storage, summarise_stores
 from cclbench.source_summaries.summary import Summarise
@@ -29,6 +30,7 @@ KINDS: Final[tuple[Summarise, ...]] = (
     summarise_roles,
     summarise_rl_steps,
     summarise_job_logs,
+    summarise_stated_parts,
     summarise_step_times,
     summarise_sweeps,
     summarise_served_apart,

@@ -209,10 +209,20 @@ def _vendors() -> dict[str, list[Seed]]:
             write(Path(folder))
             return Seed(_below(Path(folder)))
 
-    amd, ascend, chakra, nccl, ebpf, tables = (
+    amd, ascend, steps, spyre, chakra, nccl, inspector, ebpf, tables = (
         importlib.import_module(f"formats.test_{name}")
-        for name in ("rocprof", "ascend", "chakra", "nccl_profiler", "ebpf_session", "nsys_run")
+        for name in (
+            *("rocprof", "ascend", "ascend_steps", "spyre", "chakra", "nccl_profiler", "nccl_inspector"),
+            *("ebpf_session", "nsys_run"),
+        )
     )
+    operations = [*spyre.pair("add_1 Cmpt Exec", 1, 2), *spyre.pair("x DmaI", 2, 3, tid=8, Bytes="64")]
+    operations += spyre.pair("SenRdmaSend_8 DmaO", 3, 4.5, tid=9, CollGroup="AllReduce_1")
+    proxies = [
+        {"header": inspector.HEADER, "metadata": inspector.METADATA, "dump_stats": inspector.STATS},
+        inspector.proxy("proxy_step", 12, inspector.SEND),
+        inspector.proxy("proxy_op", 12, {"proxy_op_start": 80, "proxy_op_stop": 170}, trans_size_bytes=64),
+    ]
 
     def table_folder(folder: Path) -> None:
         database = folder / "job.sqlite"
@@ -230,6 +240,14 @@ def _vendors() -> dict[str, list[Seed]]:
             Seed({"kernel_details.csv": f"{ascend.HEADING}\n{ascend.TASKS}".encode()}),
             written(ascend.write_trace),
             Seed({"communication.json": json.dumps(ascend.RANK).encode()}),
+        ],
+        "ascend-steps": [
+            Seed({"kernel_details.csv": steps.TASKS.encode(), "step_trace_time.csv": steps.TABLE.encode()}),
+            Seed({"step_trace_time.csv": f"{steps.CLUSTER},rank,3{',1.5' * 9}\n".encode()}),
+        ],
+        "spyre": [Seed({"job.json": json.dumps(operations).encode()})],
+        "nccl-inspector-proxy": [
+            Seed({"host-pid1.log": b"".join(json.dumps(line).encode() + b"\n" for line in proxies)})
         ],
         "chakra": [written(chakra.write_protobuf), written(chakra.write_json)],
         "nccl-profiler": [written(nccl.write), written(nccl.write_example)],

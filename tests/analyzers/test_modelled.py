@@ -346,3 +346,24 @@ def test_without_dimensions_of_their_own_query_key_and_value_are_as_wide_as_a_he
     assert flops(LLAMA_8B, 64) == flops({k: v for k, v in LLAMA_8B.items() if k != "head_dim"} | same, 64)
     wider = flops(LLAMA_8B | {"query_key_dim": 192}, 64)[None] - flops(LLAMA_8B, 64)[None]
     assert wider == 6 * 32 * 32 * 64 * 64 * 64
+
+
+def test_a_card_that_states_open_mpi_is_priced_by_its_rules() -> None:
+    """Eight ranks: recursive doubling below 8 KiB, then Rabenseifner's; NCCL's call is priced as NCCL's."""
+    version = "Open MPI 4.1.4"
+    told = card(hardware__system=P4DE, software={"communication": {"library": "mpi", "version": version}})
+    calls = [reduce(4096, 0, MS, library="mpi"), reduce(8192, 2 * MS, MS, library="mpi")]
+    calls += [reduce(8191, 12 * MS, MS, library="mpi"), reduce(64, 14 * MS, MS, library="nccl")]
+    rank = a_talk(*calls, card=told)
+    prices = price_collective(
+        "all_reduce", [4096, 8192, 8191], range(8), catalog.system(P4DE), library_version=version
+    )
+    _, nccl, _ = priced("all_reduce", 64)
+    _, value, _ = band(modelled(rank))
+    assert value == pytest.approx((prices.time_s.sum() + nccl) / 2)
+    counts = {v.category: v.value for v in values(rank, "comm.mpi_algorithm")}
+    assert counts == {None: 1.5, "recursive_doubling": 1.0, "rabenseifner": 0.5}
+    for other in ("MPICH 4.1.2", "Open MPI 3.1.6"):
+        software = {"communication": {"library": "mpi", "version": other}}
+        (none,) = values(a_talk(*calls, card=card(software=software)), "comm.mpi_algorithm")
+        assert none.status == "not_applicable"

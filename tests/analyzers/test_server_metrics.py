@@ -152,3 +152,17 @@ def test_a_transfers_bytes_and_bandwidth() -> None:
     assert own == {None: 2 << 20, "sum": 8 << 20, "bandwidth": 512 << 20}
     *_, rate = values("kv_transfer", table(sizes))
     assert (rate.stat, rate.reason) == ("bandwidth", "the snapshots do not time transfers")
+
+
+def test_transfers_by_an_agents_counters() -> None:
+    """NIXL: two writes of 3 kB and a read of 1 kB in all, 50 us: 4/3 kB each."""
+    moved = {"sent_bytes": 3000, "sent_transfers": 2, "received_bytes": 1000, "received_transfers": 1}
+    samples: list[Sample] = [(name, "total", None, value) for name, value in moved.items()]
+    found = values("kv_transfer", table(samples + histogram("transfer", 3, 50e-6)))
+    assert {value.stat: value.value for value in found} == {
+        None: pytest.approx(4000 / 3),
+        "sum": 4000,
+        "bandwidth": pytest.approx(4000 / 50e-6),
+    }
+    idle: list[Sample] = [(name, "total", None, 0) for name in moved]
+    assert [value.value for value in values("kv_transfer", table(idle))] == [None]

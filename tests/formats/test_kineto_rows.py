@@ -63,6 +63,11 @@ ON_DEVICES |= {"gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
         *(("sync", "cuda_runtime", "cudaDeviceSynchronize"), ("sync", "mtia_runtime", "synchronizeStream")),
         *(("other", "cuda_runtime", "cudaMalloc"), ("other", "mtia_runtime", "recordEvent")),
         ("other", "overhead", "Resource"),
+        # by kineto's plug-in for XPU: Unified Runtime, Level Zero, oneCCL's calls on the host
+        *(("launch", "xpu_runtime", f"urEnqueue{what}") for what in ("KernelLaunch", "USMMemcpy", "USMFill")),
+        ("launch", "xpu_driver", "zeCommandListAppendMemoryCopy"),
+        *(("sync", "xpu_runtime", name) for name in ("urQueueFinish", "urEventWait")),
+        *(("sync", "xpu_sync", "zeEventHostSynchronize"), ("other", "collective_comm", "xccl::allreduce")),
     ],
 )
 def test_kind_of_each_category(read, write, event, kind, category, name):
@@ -123,6 +128,28 @@ def test_copy_direction(read, write, event, name, kind, direction):
     args = {} if kind is None else {"kind": kind}
     (row,) = read(write([event("gpu_memcpy", name, bytes=4096, **args)])).rows
     assert (row["copy_direction"], row["bytes"]) == (direction, 4096)
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("Memcpy M2D (MEMORY -> DEVICE)", "h2d"),
+        ("Memcpy D2H (DEVICE -> HOST)", "d2h"),
+        ("Memcpy D2D (DEVICE -> DEVICE)", "d2d"),
+        ("Memcpy S2D (SHARED -> DEVICE)", None),
+    ],
+)
+def test_rows_of_an_xpu(read, write, event, name, direction):
+    """As kineto's plug-in writes them (libkineto/src/plugin/xpupti): the queue is the tid, and no stream."""
+    args = {"correlation": 5, "device": 1, "sycl queue": 2, "l0 queue": "0x0000000000000001"}
+    rows = [event("kernel", "gemm_kernel", 2, 3, pid=1, tid=2, **args)]
+    rows += [event("gpu_memcpy", name, 6, 1, pid=1, tid=2, bytes=4096, **args)]
+    header = {"deviceProperties": [{"id": 1, "name": "Intel(R) X", "vendor": "Intel(R) Corporation"}]}
+    found = read(write(rows, **header))
+    (kernel,), (copy,) = found.of("kernel"), found.of("copy")
+    assert (kernel["kind"], kernel["device"], kernel["track"], kernel["correlation"]) == ("kernel", 1, 2, 5)
+    assert (copy["bytes"], copy["copy_direction"]) == (4096, direction)
+    assert (found.trace.facts.vendor, found.trace.facts.device_name) == ("intel", "Intel(R) X")
 
 
 def test_mtia_waits_and_transfers(read, write, event):

@@ -118,10 +118,10 @@ def test_headers_that_hold_for_the_lines_after_them(read: Read) -> None:
     stats = {"coll_records": 1, "coll_dropped_since_last_dump": 3, "p2p_dropped_since_last_dump": 1}
     other = marker | {"header": {**HEADER, "id": "0x1", "n_ranks": 2}}
     lines = [marker | {"dump_stats": stats}, call(header=None), other | {"dump_stats": {}}]
-    found = read(*lines, call(header=None, coll_busbw_gbs=10.48576), {"proxy_trace": {"steps": [1, 2]}})
+    found = read(*lines, call(header=None, coll_busbw_gbs=10.48576))
     assert rows(found, "group_size") == [(8,), (2,)]
     assert found.notes == ["the plugin dropped 4 records: its buffers were full"]
-    assert (found.left_out, found.facts) == ({"proxy traces": 1}, {"inspector_format": "v4.3"})
+    assert found.facts == {"inspector_format": "v4.3"}
 
 
 @pytest.mark.parametrize(
@@ -256,3 +256,66 @@ def test_a_record_of_4096_lines_is_read_and_no_longer_one(read: Read, tmp_path: 
     body = json.dumps(call())[1:-1]
     assert len(rows(read("{", *[""] * 4093, body, "}", call(coll_sn=8)), "seq")) == 2
     refused(lambda _: read("", "{", *[""] * 4095, body, "}"), tmp_path / "alpha-pid7.log", "line 2: ")
+
+
+def proxy(record_type: str, sn: int, ts: Line, direction: str = "send", **more: Any) -> Line:
+    """A record of a connection to the third rank."""
+    about = {"record_type": record_type, "record_sn": 1, "parent_type": "coll", "parent_sn": 1407}
+    about |= {"proxy_op_sn": sn, "rank": 2, "channel_id": 0, "peer": 3, "direction": direction}
+    times = {f"{name}_ts": 1_752_867_229_235_000 + at for name, at in ts.items()}
+    return {"proxy_trace": about | {"event_trace_ts": times} | more}
+
+
+SEND = {"proxy_step_start": 100, "send_gpu_wait": 110, "send_peer_wait": 130, "send_wait": 135}
+RECV = {"recv_wait": 10, "recv_flush_wait": 25, "recv_gpu_wait": 26, "proxy_step_stop": 30}
+STATS = {"proxy_ops_dropped_since_last_dump": 1, "proxy_pxn_skipped_process_total": 5}
+
+
+def test_operations_of_the_proxy_are_counters_of_their_connection(read: Read) -> None:
+    """Steps of their own (README of 4.3), and steps within the records of an operation (its later reader).
+
+    The send waits 20 and 0 us for the GPU, 5 and 2 for the peer, 5 and 18 for the network.
+    """
+    second = {"send_gpu_wait": 140, "send_peer_wait": 140, "send_wait": 142, "proxy_step_stop": 160}
+    size = {"n_steps": 2, "n_steps_completed": 2, "trans_size_bytes": 1 << 20}
+    op = {"proxy_op_start": 80, "proxy_op_stop": 170}
+    one = {"n_steps": 1, "n_steps_completed": 1, "trans_size_bytes": 100}
+    within = [{"event_trace_ts": proxy("", 0, RECV)["proxy_trace"]["event_trace_ts"]}]
+    found = read(
+        {"header": HEADER, "metadata": METADATA, "dump_stats": STATS},
+        proxy("proxy_step", 12, SEND | {"proxy_step_stop": 140}),
+        proxy("proxy_step", 12, second),
+        proxy("proxy_op", 12, op, **size),
+        proxy("proxy_op_start", 13, {"proxy_op_start": 1}, "recv"),
+        proxy("proxy_op", 13, {"proxy_op_start": 1, "proxy_op_stop": 31}, "recv", steps=within, **one),
+        # A step without all of its callbacks, and an operation whose steps were dropped.
+        proxy("proxy_step", 14, {"send_wait": 20, "proxy_step_stop": 10, "send_gpu_wait": 5}),
+        proxy("proxy_op", 14, op, n_steps_dropped=1),
+        proxy("proxy_op", 15, {"proxy_op_start": 80}),
+        proxy("proxy_op_start", 16, op),
+    )
+    rows = [(r["port"], r["counter"], r["unit"], r["value"]) for r in found.counters.to_pylist()]
+    to, origin = "channel 0 to rank 3 of 8", "channel 0 from rank 3 of 8"
+    assert rows == [
+        (to, "nccl_proxy_tx_bytes", "B", 1 << 20),
+        (to, "nccl_proxy_tx_gpu_wait", "s", pytest.approx(20e-6)),
+        (to, "nccl_proxy_tx_peer_wait", "s", pytest.approx(7e-6)),
+        (to, "nccl_proxy_tx_network", "s", pytest.approx(23e-6)),
+        (origin, "nccl_proxy_rx_bytes", "B", 100),
+        (origin, "nccl_proxy_rx_gpu_wait", "s", pytest.approx(4e-6)),
+        (origin, "nccl_proxy_rx_flush", "s", pytest.approx(1e-6)),
+        (origin, "nccl_proxy_rx_network", "s", pytest.approx(15e-6)),
+    ]
+    first = found.counters.to_pylist()[0]
+    assert (first["start_ns"], first["end_ns"]) == (1_752_867_229_235_080_000, 1_752_867_229_235_170_000)
+    assert found.left_out == {
+        "sizes of proxy operations whose steps were not all recorded": 1,
+        "proxy operations without a time": 1,
+        "proxy operations without an end": 1,
+    }
+    assert found.notes == [
+        "the plugin dropped 1 proxy records: its buffers were full",
+        "5 proxy operations for other processes (PXN) are not recorded",
+    ]
+    with pytest.raises(InputError, match="belongs to no communicator"):
+        read(proxy("proxy_op", 1, op))

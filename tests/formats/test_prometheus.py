@@ -10,7 +10,7 @@ import pytest
 from helpers.refused import refused
 
 from cclbench.contribute.redaction import collect_identities, redact_file
-from cclbench.formats import Evidence
+from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.prometheus import Prometheus
 from cclbench.ground.evidence_schema import SERVER_METRICS
 
@@ -62,6 +62,23 @@ def test_units_and_servers(tmp_path: Path) -> None:
     # their names are not kept: the second one is numbered
     text = "".join(f'vllm:prompt_tokens_total{{instance="host{n}"}} {n}\n' for n in (1, 2))
     assert rows(read(tmp_path, text), "scrape", "series") == [(0, ""), (0, 'series="2"')]
+
+
+def test_telemetry_of_an_agent_of_nixl(tmp_path: Path) -> None:
+    """As its exporter names them: bytes and transfers are counters, times a histogram in us."""
+    own = '{agent_name="a",hostname="h"}'
+    counts = {"tx_bytes_total": 4096, "tx_last_bytes": 4096, "tx_requests_num_total": 2, "rx_bytes_total": 0}
+    counts |= {"xfer_time_us_count": 2, "xfer_time_us_sum": 50, "xfer_time_total": 50}
+    text = "".join(f"agent_{name}{own} {value}\n" for name, value in counts.items())
+    path = tmp_path / "nixl.prom"
+    path.write_text(text)
+    assert recognise_format(path, text.encode()).name == "prometheus"
+    found = read(tmp_path, text)
+    assert rows(found, "metric", "part", "value") == [
+        *(("sent_bytes", "total", 4096), ("sent_transfers", "total", 2), ("received_bytes", "total", 0)),
+        *(("transfer", "count", 2), ("transfer", "sum", 50e-6)),
+    ]
+    assert found.left_out == {"samples that are not read": 2}
 
 
 def test_a_sample_that_repeats_begins_another_scrape(tmp_path: Path) -> None:

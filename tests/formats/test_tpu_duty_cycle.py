@@ -67,7 +67,7 @@ def test_roles_by_hand(tmp_path: Path) -> None:
     ("row", "says"),
     [
         ("1,x,y,0,101,1,2,3\n", "line 2: a duty cycle of more than 100 %"),
-        ("1,x,y,a,10,1,2,3\n", "line 2: no index"),
+        *(("1,x,y,a,10,1,2,3\n", "line 2: no index"), ("1,x\r,y,0,1,1,2,3\n", "line 2: no row of a table")),
         *(("soon,x,y,0,10,1,2,3\n", "line 2: text where a number"), ("1,x,y,0\n", "line 2: 4 cells, not 8")),
         ("-1,x,y,0,10,1,2,3\n", "line 2: a counter below 0"),
     ],

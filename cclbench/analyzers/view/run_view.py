@@ -73,6 +73,11 @@ class RunView:
         """Ranks of each process group, by its id."""
         return {row["group"]: tuple(row["ranks"]) for row in self._tables.groups().to_pylist()}
 
+    @cached_property
+    def trace_files(self) -> dict[int, list[str]]:
+        """Names of the files of each rank's trace."""
+        return {entry.rank: [file.name for file in entry.files] for entry in self._tables.record.ranks}
+
     def rank(self, rank: int) -> RankView:
         """The view of one rank's trace."""
         assert self._view is not None and rank in self.ranks  # noqa: S101, PT018 - `ranks` lists them

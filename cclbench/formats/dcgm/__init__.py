@@ -16,7 +16,6 @@ NVLINK_BANDWIDTH_TOTAL, whose documentation and values disagree on whether it is
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -190,7 +189,7 @@ def _time_and_gpu_columns(head: str) -> tuple[int, int] | None:
 
 
 def _read_csv(rows: CounterRows, lines: Iterable[str], time: int, gpu: int) -> None:
-    table = csv.reader(lines, skipinitialspace=True)
+    table = rows.csv_cells(lines)
     head = [name.strip() for name in next(table)]
     for cells in table:
         if len(cells) != len(head):

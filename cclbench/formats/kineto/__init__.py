@@ -64,7 +64,7 @@ class Kineto(Reader):
     precedence = 40
     frameworks: Mapping[str, str] = {"PyTorch Profiler": "pytorch"}
     host_in_name = _OF_A_HANDLER
-    description = "PyTorch Profiler (Kineto) Chrome JSON: CUDA, ROCm, MTIA, CPU"
+    description = "PyTorch Profiler (Kineto) Chrome JSON: CUDA, ROCm, XPU, MTIA, CPU"
     extensions: tuple[str, ...] = (".json", ".json.gz")
     capture = (
         "`torch.profiler`, exported with `export_chrome_trace` or `tensorboard_trace_handler`;"

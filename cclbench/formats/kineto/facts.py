@@ -114,6 +114,8 @@ def _world_size(
 def _device_vendor(outer: dict[str, Any], device: dict[str, Any]) -> str | None:
     if device.get("warpSize") == 64 or any(key.startswith(("hip_", "roctracer")) for key in outer):
         return "amd"
+    if "intel" in str(device.get("vendor")).lower():
+        return "intel"
     return "nvidia" if device.get("warpSize") == 32 or "cupti_version" in outer else None
 
 

@@ -16,7 +16,6 @@ _DEVICE: Final = {
     "gpu_memset": "memset",
     "Memset": "memset",
     "cuda_sync": "sync",
-    "xpu_sync": "sync",
     "gpu_user_annotation": "annotation",
 }
 _MTIA: Final = {"event_wait": "sync", "event_record": "sync", "dma_request": "copy"}
@@ -32,7 +31,18 @@ _DIRECTIONS: Final = (
     ("d2h", ("DtoH", "DeviceToHost", "DEVICE_TO_HOST")),
     ("p2p", ("PtoP", "PeerToPeer")),
     ("d2d", ("DtoD", "DeviceToDevice")),
+    # Of Intel's PTI: M is pageable memory, H pinned; S may be on either side.
+    ("h2d", (" M2D ", " H2D ")),
+    ("d2h", (" D2M ", " D2H ")),
+    ("d2d", (" D2D ",)),
 )
+# MTIA's calls are `runFunction - ...`, `enqueueCommand memcpyHtoDAsync`, `synchronizeStream`; those of XPU
+# are Unified Runtime's and Level Zero's.
+_LAUNCHES: Final = (
+    *("Launch", "Memcpy", "Memset", "runFunction", "enqueueCommand"),
+    *("urEnqueueMem", "urEnqueueUSM", "zeCommandListAppendMemory"),
+)
+_WAITS: Final = ("ynchronize", "urQueueFinish", "urEventWait")
 _NONE: Final = (1 << 32) - 1
 _SYNC_ROW: Final = 1_000_000
 """Added to the stream in the tid of `Stream Sync`, on rows of its own since April 2026 (kineto #1356)."""
@@ -53,7 +63,7 @@ def sort_into_kinds(category: str, group: list[Any], groups: Groups) -> None:
     elif category == "user_annotation":
         for event in group:
             groups["op" if event.name.startswith("gloo:") else "annotation", "host"].append(event)
-    elif category.endswith(("runtime", "driver", "Runtime")):
+    elif category.endswith(("runtime", "driver", "Runtime")) or category == "xpu_sync":
         for event in group:
             groups[runtime_kind(event.name), "host"].append(event)
     elif category == "Operator":  # torch 1.8 has no category for annotations
@@ -74,10 +84,9 @@ def stream_of_event(event: Any) -> int | str | None:
 @lru_cache(maxsize=1 << 12)
 def runtime_kind(name: str) -> str:
     """Kind of a runtime call's row: launch if it puts work on a device."""
-    # MTIA's calls are `runFunction - ...`, `enqueueCommand memcpyHtoDAsync`, `synchronizeStream`.
-    if any(mark in name for mark in ("Launch", "Memcpy", "Memset", "runFunction", "enqueueCommand")):
+    if any(mark in name for mark in _LAUNCHES):
         return "launch"
-    return "sync" if "ynchronize" in name else "other"
+    return "sync" if any(mark in name for mark in _WAITS) else "other"
 
 
 @lru_cache(maxsize=1 << 12)

@@ -9,8 +9,8 @@ calls of one kind in one communicator.
 `communicator` is a checksum of the header's id, which is the same on all ranks.  `rank` is null, since the
 header's is the rank in its communicator; so is `start_ns`, since verbose lines state when the host noticed
 the kernel, up to one polling interval later.  From format 4.3 on a line may omit its header: that of the last
-`dump_stats` line applies.  Records as other programs rewrite them, with times like `5663.0` or spread over
-lines as by `jq .`, are read, too.
+`dump_stats` line applies.  Operations of proxy threads (`proxy_trace`) become counters.  Records as other
+programs rewrite them, with times like `5663.0` or spread over lines as by `jq .`, are read, too.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import msgspec
 
 from cclbench.classify import bus_factor, kind_of
 from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.nccl_inspector.proxy import ProxyOperations, ProxyRecord
 from cclbench.formats.texts import damaged_error, numbered_lines, reason_of, strip_decoration
 from cclbench.formats.timing_rows import MOST_BYTES, Timings
 
@@ -80,6 +81,9 @@ class _Transfer(msgspec.Struct):
 class _Stats(msgspec.Struct):
     coll_dropped_since_last_dump: Count = 0
     p2p_dropped_since_last_dump: Count = 0
+    proxy_dropped_since_last_dump: Count = 0
+    proxy_ops_dropped_since_last_dump: Count = 0
+    proxy_pxn_skipped_process_total: Count = 0
 
 
 class _Metadata(msgspec.Struct):
@@ -92,7 +96,7 @@ class _Line(msgspec.Struct):
     coll_perf: _Collective | None = None
     p2p_perf: _Transfer | None = None
     dump_stats: _Stats | None = None
-    proxy_trace: msgspec.Raw = msgspec.Raw()
+    proxy_trace: ProxyRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,8 @@ class _Seen:
     """Counts over the file, for the notes."""
 
     dropped: int = 0
+    proxy_dropped: int = 0
+    proxy_skipped: int = 0
     other_clock: int = 0
     contradicting: int = 0
     formats: dict[str, None] = field(default_factory=dict)
@@ -139,6 +145,7 @@ class NcclInspector(EvidenceReader):
     def read(self, path: Path) -> Evidence:
         """A row for each collective; `InputError` with the damaged line."""
         timings, counts, left_out = Timings(path), _Seen(), Counter[str]()
+        proxy = ProxyOperations()
         for at, header, line in _decode_lines(path):
             record = _line_record(line)
             if line.metadata and line.metadata.inspector_output_format_version and len(counts.formats) < 8:
@@ -146,17 +153,24 @@ class NcclInspector(EvidenceReader):
             if line.dump_stats is not None:
                 stats = line.dump_stats
                 counts.dropped += stats.coll_dropped_since_last_dump + stats.p2p_dropped_since_last_dump
-            elif record is None:
-                left_out["proxy traces" if line.proxy_trace else "of an unknown kind"] += 1
+                counts.proxy_dropped += stats.proxy_dropped_since_last_dump
+                counts.proxy_dropped += stats.proxy_ops_dropped_since_last_dump
+                # Of the process, whatever the communicator.
+                counts.proxy_skipped = max(counts.proxy_skipped, stats.proxy_pxn_skipped_process_total)
+            elif record is None and line.proxy_trace is None:
+                left_out["of an unknown kind"] += 1
             elif header is None:
                 raise damaged_error(path, "belongs to no communicator: no header precedes it", line=at)
-            else:
+            elif line.proxy_trace is not None:
+                proxy.add_record(header.id, header.n_ranks, line.proxy_trace)
+            elif record is not None:
                 _add_timing(timings, counts, header, record, path, at)
-        formats = list(counts.formats)
+        formats, counters = list(counts.formats), proxy.counters()
         return Evidence(
             timings=timings.timing_table(),
+            counters=counters,
             facts={"inspector_format": formats[0] if len(formats) == 1 else formats} if formats else {},
-            left_out=left_out,
+            left_out=left_out + proxy.left_out,
             notes=_file_notes(counts, len(timings)),
         )
 
@@ -250,6 +264,10 @@ def _file_notes(counts: _Seen, rows: int) -> list[str]:
         )
     if counts.dropped:
         notes.append(f"the plugin dropped {counts.dropped:,} records: its buffers were full")
+    if counts.proxy_dropped:
+        notes.append(f"the plugin dropped {counts.proxy_dropped:,} proxy records: its buffers were full")
+    if counts.proxy_skipped:
+        notes.append(f"{counts.proxy_skipped:,} proxy operations for other processes (PXN) are not recorded")
     if counts.other_clock:
         notes.append(f"{counts.other_clock:,} of {rows:,} times are from the host's clock, not the GPU's")
     if counts.contradicting:

@@ -52,10 +52,10 @@ class Prometheus(EvidenceReader):
     """Reader of the metrics of vLLM and SGLang servers."""
 
     name = "prometheus"
-    description = "metrics of vLLM and SGLang servers in Prometheus's text format"
+    description = "metrics of vLLM and SGLang servers and of NIXL's agents in Prometheus's text format"
     extensions: tuple[str, ...] = (".prom", ".txt")
     capture = "`curl http://localhost:8000/metrics > before.prom`, and `after.prom` behind the benchmark"
-    versions = "vLLM's V1 engine (2025 and 2026), SGLang 2025"
+    versions = "vLLM's V1 engine (2025 and 2026), SGLang 2025, NIXL 2026"
     tested = "real: a snapshot of vLLM before its first request; documentation: everything else"
 
     def sniff(self, head: bytes) -> float:

@@ -2,7 +2,8 @@
 """Metric families of serving engines: our metric, its kind and unit by the engine's name.
 
 Sources: vLLM, docs/usage/metrics.md and vllm/v1/metrics/loggers.py; SGLang,
-docs/references/production_metrics.md and python/sglang/srt/metrics/collector.py.
+docs/references/production_metrics.md and python/sglang/srt/metrics/collector.py; NIXL, docs/telemetry.md and
+src/core/telemetry/telemetry_event.h.
 """
 
 from __future__ import annotations
@@ -59,6 +60,14 @@ _ENGINES: Final = {
         "num_queue_reqs": MetricFamily("waiting", "gauge"),
         "token_usage": MetricFamily("kv_cache_usage", "gauge"),
     },
+    # NIXL's agents: sent are writes, received are reads that the agent posted
+    "agent_": {
+        "xfer_time_us": MetricFamily("transfer", per_unit=10**6),
+        "tx_bytes": MetricFamily("sent_bytes", "counter"),
+        "rx_bytes": MetricFamily("received_bytes", "counter"),
+        "tx_requests_num": MetricFamily("sent_transfers", "counter"),
+        "rx_requests_num": MetricFamily("received_transfers", "counter"),
+    },
 }
 _SUFFIXES: Final = {
     "histogram": {"_sum": "sum", "_count": "count", "_bucket": "bucket"},
@@ -72,7 +81,8 @@ SERIES: Final = {
     for suffix, part in _SUFFIXES[family.kind].items()
 }
 """MetricFamily and part by the name of a sample."""
-PREFIXES: Final = tuple(_ENGINES)
+PREFIXES: Final = ("vllm:", "sglang:", "agent_xfer_time_")
+"""How names of metrics begin that are of these engines alone."""
 _RANK: Final = re.compile(r"\d{1,4}", re.ASCII)
 LABELS: Final = {
     **dict.fromkeys(("engine", "tp_rank", "pp_rank", "dp_rank", "moe_ep_rank", "series"), _RANK),

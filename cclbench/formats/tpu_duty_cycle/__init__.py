@@ -7,7 +7,6 @@ of the job, such as the sampler's or the trainer's machines; its name says which
 
 from __future__ import annotations
 
-import csv
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -46,7 +45,7 @@ class TpuDutyCycle(EvidenceReader):
         rows = CounterRows(path)
         first, lines = rows.first_and_all()
         names = [name.strip() for name in first.split(",")]
-        for cells in csv.reader(lines):
+        for cells in rows.csv_cells(lines):
             if cells and cells[0] == _HEAD[0]:
                 continue
             if len(cells) != len(names):

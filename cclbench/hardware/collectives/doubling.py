@@ -5,12 +5,14 @@
   T = log2 n · (α + S / B);
 - binomial tree, broadcast and reduce: T = ⌈log2 n⌉ · (α + S / B);
 - Bruck, all-gather: step k sends 2^k blocks of S/n to the rank 2^k before:
-  T = ⌈log2 n⌉ α + (n − 1)/n · S / B.
+  T = ⌈log2 n⌉ α + (n − 1)/n · S / B;
+- Bruck, all-to-all: step k sends the blocks whose distance has the k-th bit, at most S/2 of them:
+  T = ⌈log2 n⌉ · (α + S / (2 B)).
 
 With ranks numbered node by node, the farthest log2 N steps of the first two cross nodes, and every step of
 Bruck's does for some rank.  (Thakur, Rabenseifner, Gropp 2005; Bruck et al. 1997.)  For large messages those
-libraries use rings and `halving_doubling`, which is Rabenseifner's.  Which one a release takes for a size is
-not modelled, and neither are the latencies of MPI: costed only when asked for.
+libraries use rings and `halving_doubling`, which is Rabenseifner's.  Which one Open MPI takes is in
+`open_mpi`; the latencies of MPI are not known, and NCCL's are used.  Costed when asked for or so chosen.
 """
 
 from __future__ import annotations
@@ -41,18 +43,19 @@ def binomial(call: CollectiveCall) -> Iterator[CollectiveCost]:
 
 @algorithm("bruck", chosen=chosen_never)
 def bruck(call: CollectiveCall) -> Iterator[CollectiveCost]:
-    """The cost of an all-gather; none for other kinds."""
+    """The cost of an all-gather or an all-to-all; none for other kinds."""
     group = call.group
-    if call.kind != "all_gather":
+    if call.kind not in ("all_gather", "all_to_all"):
         return
     steps, across = ceil(log2(group.ranks)), group.nodes > 1
+    share = steps / 2 if call.kind == "all_to_all" else (group.ranks - 1) / group.ranks
     rate = group.nic_bytes_per_s if across else _pair_bytes_per_s(call)
     each_s, where = (call.net_s(SIMPLE), "over the network") if across else (call.up_s(SIMPLE), "in the node")
     yield CollectiveCost(
         "bruck",
         SIMPLE,
         (*call.start_steps(SIMPLE), CollectiveSteps(steps, each_s, f"steps {where}")),
-        Traffic((group.ranks - 1) / group.ranks, rate * call.assumed.rate, "links of a rank"),
+        Traffic(share, rate * call.assumed.rate, "links of a rank"),
         rendezvous=call.rendezvous_steps(steps if across else 0, SIMPLE),
     )
 

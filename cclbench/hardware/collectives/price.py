@@ -18,8 +18,14 @@ from cclbench.hardware.collectives.algorithm import ALGORITHMS, CollectiveCall, 
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, CollectiveCost, Floats
 from cclbench.hardware.collectives.group import Group, NoPrice, group_of
 from cclbench.hardware.collectives.nccl import nccl_constants, unread_version_note, usable_protocols
+from cclbench.hardware.collectives.open_mpi import (
+    OPEN_MPI_NOTE,
+    ChosenFormulas,
+    chosen_formulas,
+    has_open_mpi_rules,
+)
 from cclbench.hardware.collectives.schedule import SendSchedule, schedule_cost
-from cclbench.hardware.collectives.transport import PROTOCOLS
+from cclbench.hardware.collectives.transport import PROTOCOLS, SIMPLE
 from cclbench.hardware.residuals import ResidualSetting, current_residuals
 from cclbench.hardware.system import System
 from cclbench.hardware.weak_classes import class_marks
@@ -79,7 +85,8 @@ def price_collective(
     """Time of a collective of `size` bytes S (one or many) among the global ranks `group` of a system.
 
     S is the larger buffer of all-gather and reduce-scatter, and each rank's total of an all-to-all.
-    `algorithm` and `protocol` restrict the choice to one; `plan` is priced instead of any algorithm.  Returns
+    `algorithm` and `protocol` restrict the choice to one; `plan` is priced instead of any algorithm.  With a
+    `library_version` such as `Open MPI 4.1.4` that library's own choice is priced, not the fastest.  Returns
     a `NoPrice` that names the missing field if there is no price.
     """
     if kind not in COLLECTIVE_KINDS:
@@ -124,7 +131,18 @@ def price_group(
 ) -> Prediction | NoPrice:
     """`price_collective` for a given `Group`."""
 
+    chosen = algorithm is None and protocol is None and plan is None
+    by_rules = chosen_formulas(kind, group.ranks, sizes) if has_open_mpi_rules(library_version) else None
+    if by_rules is not None:
+        library_version = None  # steps are those of NCCL's newest release
+    if chosen and by_rules is not None:
+        lacking = sorted(name for name, (formula, _) in by_rules.items() if formula is None)
+        if lacking:
+            return NoPrice(f"Open MPI takes {', '.join(lacking)} for {kind}: no formula is known")
+
     def modelled_times(assumed: Assumed) -> tuple[list[CollectiveCost], Floats]:
+        if chosen and by_rules is not None:
+            return _times_by_rules(kind, sizes, group, assumed, by_rules)
         # A protocol asked for by name is taken to work, also at the worst edge.
         let_through = usable_protocols(group, assumed if protocol is None else EXPECTED, library_version)
         found = [
@@ -137,6 +155,11 @@ def price_group(
         return found, np.array([cost.time_s(sizes) for cost in found], np.float64)
 
     found, every = modelled_times(EXPECTED)
+    if chosen and by_rules is not None:
+        costed = {cost.algorithm for cost in found}
+        if lacking := sorted(set(by_rules) - costed):
+            ranks = f"no formula for {group.ranks} ranks"
+            return NoPrice(f"Open MPI takes {', '.join(lacking)} for {kind}: {ranks}")
     if not found:
         asked = " ".join(word for word in (algorithm, protocol) if word)
         why = f"{asked} does not apply" if asked else "no known algorithm applies"
@@ -147,12 +170,12 @@ def price_group(
     serial = replace(WORST, launch_s=max(WORST.launch_s, EXPECTED.launch_s * group.hosted))
     best, worst = modelled_times(BEST)[1].min(axis=0), modelled_times(serial)[1].min(axis=0)
     # Libraries choose by their own estimates: the runner-up may run instead.
-    slowest = np.maximum(worst, ordered[min(1, len(found) - 1)])
+    slowest = worst if by_rules else np.maximum(worst, ordered[min(1, len(found) - 1)])
     setting = setting_of(kind, group)
     known = current_residuals()
     # Residuals are learned from what libraries choose: algorithms asked for by name have only their formula.
-    chosen = algorithm is None and protocol is None and plan is None
-    expected = ordered[0] * np.exp(known.log_correction(setting, sizes)) if chosen else ordered[0]
+    learned = chosen and by_rules is None
+    expected = ordered[0] * np.exp(known.log_correction(setting, sizes)) if learned else ordered[0]
     low, high = known.band_half_widths(setting, sizes)
     algbw = sizes / expected
     return Prediction(
@@ -173,6 +196,7 @@ def price_group(
             (
                 *group.assumptions,
                 *unread_version_note(library_version),
+                *([OPEN_MPI_NOTE] if chosen and by_rules is not None else []),
                 *_unswept_note(setting),
                 *_extrapolation_notes(group, setting),
             )
@@ -180,6 +204,19 @@ def price_group(
         or None,
         marks=class_marks(setting, sizes),
     )
+
+
+def _times_by_rules(
+    kind: str, sizes: Floats, group: Group, assumed: Assumed, by_rules: ChosenFormulas
+) -> tuple[list[CollectiveCost], Floats]:
+    """Costs of the algorithms that rules choose, by their names there; times are infinite at other sizes."""
+    found, times = [], []
+    for name, (formula, taken) in by_rules.items():
+        for cost in algorithm_costs(kind, group, assumed, algorithm=formula, let_through=(SIMPLE,)):
+            if cost.algorithm == formula:
+                found.append(replace(cost, algorithm=name))
+                times.append(np.where(taken, cost.time_s(sizes), np.inf))
+    return found, np.array(times, np.float64)
 
 
 def _unswept_note(setting: ResidualSetting) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from cclbench.ground.text import printable
 from cclbench.ground.units import humanise, size_text
+from cclbench.hardware.collectives.open_mpi import OPEN_MPI_NOTE
 from cclbench.hardware.describe import entry_summary
 from cclbench.hardware.sweep import group_words
 from cclbench.present.model_picture import SweepPanel
@@ -68,13 +69,14 @@ def prediction_page(rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
     first = rows[0]
     basis = ", calibrated by sweeps" if first["basis"] == "calibrated" else " from the catalog alone"
     group = group_words(first["collective"], first["ranks"], first["nodes"])
+    chosen = "by its rules" if OPEN_MPI_NOTE in (first["reason"] or "") else "fastest"
     shown = [
         {
             "size": "" if row["bytes"] is None else size_text(row["bytes"]),
             "time": humanise(row["time_s"], "s"),
             "low to high": f"{humanise(row['low_s'], 's')} to {humanise(row['high_s'], 's')}",
             **{name: "" if row[name] is None else humanise(row[name], "B/s") for name in ("algbw", "busbw")},
-            "fastest": " ".join(dict.fromkeys((row["algorithm"], row["protocol"]))),
+            chosen: " ".join(dict.fromkeys((row["algorithm"], row["protocol"]))),
         }
         for row in rows
     ]
