@@ -232,10 +232,10 @@ def _write_pages(
     proved = [pair for group in board.groups for pair in combinations(group.members, 2)]
     of_workload: dict[str, list[int]] = {}
     for number, row in enumerate(board.rows):
-        if row.facts["model"] and row.facts["phase"]:
+        if row.published is None and row.facts["model"] and row.facts["phase"]:
             of_workload.setdefault(row.workload, []).append(number)
     alike = (pair for members in of_workload.values() for pair in combinations(members, 2))
-    traced = (pair for pair in dict.fromkeys(chain(proved, alike)) if not _has_published(board.rows, pair))
+    traced = dict.fromkeys(chain((pair for pair in proved if not _has_published(board.rows, pair)), alike))
     chosen = [_slower_first(board, pair) for pair in islice(traced, MOST_COMPARED)]
     compared = []
     for pair in chosen:
