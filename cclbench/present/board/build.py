@@ -31,7 +31,7 @@ from cclbench.present.html import write_page
 from cclbench.present.page import comparison_page, run_page
 from cclbench.record.remote_store import RemoteStore
 from cclbench.record.run import Run
-from cclbench.record.store import Store
+from cclbench.record.store import Store, stated_date
 from cclbench.workspace import Workspace, WorkspaceOptions, store_at, takes_options, workspace
 
 _AT_ONCE: Final = 200
@@ -165,7 +165,7 @@ class _Chunk(NamedTuple):
 
 def _read_runs(found: _Found, session: Workspace) -> tuple[list[BoardEntry], dict[str, Path]]:
     """The readable runs, by id, and their places; the ids of a site are distinct."""
-    dated = [(run, _date(run, found.stores[place])) for place, run in found.runs.items()]
+    dated = [(run, _date(run)) for run in found.runs.values()]
     dated.sort(key=lambda pair: pair[0].id)
     # A run with metrics to compute takes as long as hundreds of published rows.
     own = [pair for pair in dated if not _is_published(pair[0])]
@@ -194,10 +194,11 @@ def _is_published(run: Run) -> bool:
         return False
 
 
-def _date(run: Run, store: Store) -> datetime | None:
+def _date(run: Run) -> datetime | None:
+    """When a run took place, by its label or its traces: when it was read says nothing about that."""
     try:
-        return None if _is_published(run) else store.date_of(run)[0]
-    except CclbenchError:  # its store states none, or it is not readable, which is said elsewhere
+        return None if _is_published(run) or (stated := stated_date(run.record)) is None else stated[0]
+    except CclbenchError:  # its label is no date
         return None
 
 
@@ -248,8 +249,9 @@ def _write_pages(
     for row in board.rows:
         if row.published is None:
             place = by_id[row.id]
-            origin = origin_of(row, found.data_points.get(place), found.verified.get(row.id))
-            own.append(_RunPage(found.shown(place), origin, folder / "runs" / page_name(row.id)))
+            run = found.shown(place)
+            origin = origin_of(row, run, found.data_points.get(place), found.verified.get(row.id))
+            own.append(_RunPage(run, origin, folder / "runs" / page_name(row.id)))
     for name in ("compare", "runs"):
         (folder / name).mkdir()
     tasks: list[_Pair | _RunPage] = [*compared, *own]
@@ -283,5 +285,5 @@ def _write_page(task: _Pair | _RunPage) -> tuple[str, str]:
         write_page(run_page(run_subject("", task.run), origin=task.origin), task.path)
         return "", ""
     compared = compare(task.base, task.other, store=task.store, engine=SERIAL)
-    write_page(comparison_page(compared), task.path)
+    write_page(comparison_page(compared, in_site=True), task.path)
     return compared.versus[0].outcome, compared.versus[0].words
