@@ -9,6 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from cclbench.analyzers.metric import resolve_metrics
 from cclbench.card import CardFacts, CardTrace
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.formats import READERS
@@ -18,6 +19,8 @@ from cclbench.ingestion.source import find_source
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
 from cclbench.record.run import Run
+from cclbench.record.selection import Selection
+from cclbench.results import compute_metrics
 from cclbench.source_summaries.job_logs import JOB_LOG
 from cclbench.workspace import store_at
 
@@ -85,6 +88,7 @@ def card_facts(
         communication_version=facts.library_version,
         groups=tuple(sorted(groups)),
         precision=_collective_precision(ingested),
+        phase=_phase(ingested),
         steps=entries[0].steps.found or None,
         batch=_logged_sizes(ingested, _LOGGED_BATCH),
         degrees=_logged_degrees(ingested),
@@ -107,6 +111,12 @@ def _logged_degrees(ingested: Run) -> dict[str, int]:
     degrees = _logged_sizes(ingested, _LOGGED_DEGREES)
     complete = degrees.keys() == _LOGGED_DEGREES.keys()
     return {name: degree for name, degree in degrees.items() if degree > 1} if complete else {}
+
+
+def _phase(ingested: Run) -> str | None:
+    """Training where device time is in a backward pass; of other traces the phase is not certain."""
+    rows, _ = compute_metrics(ingested, resolve_metrics(["time.phase"]), Selection())
+    return "training" if any(row.category == "backward" and row.value for row in rows.rows) else None
 
 
 def _collective_precision(ingested: Run) -> str | None:

@@ -23,6 +23,12 @@ def facts(folder: Path, *logs: str) -> CardFacts:
     return card_facts(job, store=folder / "store")
 
 
+@pytest.mark.parametrize(("source", "phase"), [("llama-train-h100", "training"), ("llama-decode-h100", None)])
+def test_a_backward_pass_is_training(source: str, phase: str | None, tmp_path: Path) -> None:
+    traces = Path(__file__).parents[1] / "traces" / source
+    assert card_facts(traces, store=tmp_path).phase == phase
+
+
 def log(*head: str) -> str:
     return "\n".join((*head, *(TITAN.format(second=n, step=n) for n in range(1, 5)))) + "\n"
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from cclbench.contribute.package import Contribution
     from cclbench.engine import Engine
 
+_NONE: Final = "none"
+"""The answer that leaves a field open which only metrics need."""
 _COLUMNS: Final = ("file", "place", "kind", "count", "rule")
 
 
@@ -140,22 +142,23 @@ def contribute(
 
 
 def _prompt_for_gap(gap: CardGap) -> Any:
-    """The contributor's answer on the terminal; None if the field is optional and left empty."""
+    """The contributor's answer on the terminal; None if the field is left open."""
     from cclbench.ground.text import printable
 
     click.echo(f"  {printable(gap.refused)}" if gap.refused else f"\n{printable(str(gap))}", err=True)
-    hints = [
-        ", ".join(gap.choices) or f"like {gap.example}",
-        *([] if gap.required else ["Enter to skip"]),
-    ]
+    # A metric may need what the work does not have, such as a length in tokens.
+    leave = "" if gap.required else "Enter to skip" if gap.optional else f"{_NONE} if there is none"
+    hints = filter(None, [", ".join(gap.choices) or f"like {gap.example}", leave])
     text = f"  {gap.path} ({printable('; '.join(hints))})"
     while True:
         answer = str(click.prompt(text, default="", show_default=False, err=True)).strip()
-        if not answer and not gap.required:
+        if not gap.required and answer == ("" if gap.optional else _NONE):
             return None
         try:
             if answer:
                 return gap.parse_answer(answer)
+            more = "" if gap.required else f", or {_NONE}"
+            click.echo(f"  an answer is needed{more}; Ctrl-C ends and changes nothing", err=True)
         except CheckFailed as error:
             click.echo(f"  {printable(str(error))}", err=True)
 

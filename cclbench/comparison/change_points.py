@@ -6,13 +6,16 @@ change point detection with a linear kernel), propose the change points.  A prop
 both sides differ by more than the noise within all segments does, by Student's t at `SIGNIFICANCE`; the
 least significant one is dropped first.  Single outliers are replaced by the median of their neighbours
 before, and each takes a degree of freedom.
+
+A drift is no change of level: where a straight line describes the runs better than the segments do, by the
+Bayesian information criterion, and its slope is significant as well, the series has one level that drifts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +44,8 @@ class Levels:
     """Segments of a series: `changes` are the indices of their first runs but for the first segment's.
 
     `means` are the segments' mean values; `noise` is the standard deviation within them with `freedom`
-    degrees of freedom, both of the logarithm where all values are positive.
+    degrees of freedom, both of the logarithm where all values are positive.  Of a series that drifts, `drift`
+    has the fitted line's values at its first and last run, and `noise` is the deviation from the line.
     """
 
     changes: tuple[int, ...]
@@ -50,6 +54,7 @@ class Levels:
     freedom: int
     outliers: tuple[int, ...]
     logarithmic: bool
+    drift: tuple[float, float] | None = None
 
     def interval(self, value: float, share: float) -> tuple[float, float]:
         """The 95 % interval of a value whose variance is `share` times that of a run, by Student's t.
@@ -69,10 +74,13 @@ def find_levels(values: Float) -> Levels:
     logarithmic = bool(len(values)) and bool((values > 0).all())
     series = np.log(values) if logarithmic else np.asarray(values, np.float64)
     spread = _robust_noise(series)
+    is_long = len(series) >= LEAST_RUNS
     medians = np.array([np.median(series[max(at - 2, 0) : at + 3]) for at in range(len(series))], np.float64)
-    outlier = abs(series - medians) > _OUTLIER * spread if spread else np.zeros(len(series), np.bool_)
+    outlier = np.full(len(series), fill_value=False)
+    if spread and is_long:
+        outlier = abs(series - medians) > _OUTLIER * spread
     clean = np.where(outlier, medians, series)
-    changes = _proposed_changes(clean, spread) if len(series) >= LEAST_RUNS else []
+    changes = _proposed_changes(clean, spread) if is_long else []
     while True:
         segments = np.split(clean, changes)
         freedom = len(clean) - len(segments) - int(outlier.sum())
@@ -82,6 +90,11 @@ def find_levels(values: Float) -> Levels:
         if least is None:
             break
         del changes[least]
+    drift = None
+    if is_long and noise and (line := _drift(clean, squares, len(segments), int(outlier.sum()))) is not None:
+        noise, freedom, changes, segments = line.noise, line.freedom, [], [clean]
+        begin, end = line.ends
+        drift = (float(np.exp(begin)), float(np.exp(end))) if logarithmic else (begin, end)
     means = [float(part.mean()) for part in segments if len(part)]
     return Levels(
         tuple(changes),
@@ -90,7 +103,37 @@ def find_levels(values: Float) -> Levels:
         freedom,
         tuple(np.flatnonzero(outlier).tolist()),
         logarithmic,
+        drift,
     )
+
+
+class _Line(NamedTuple):
+    """A line through a series: its values at the first and last run, and the deviation from it."""
+
+    ends: tuple[float, float]
+    noise: float
+    freedom: int
+
+
+def _drift(series: Float, squares: float, segments: int, outliers: int) -> _Line | None:
+    """The line through the series, if its slope is significant and it is better than so many segments.
+
+    `squares` are the squared deviations within the segments, whose means and bounds are 2 k - 1 parameters.
+    """
+    runs, times = len(series), np.arange(len(series)) - (len(series) - 1) / 2
+    slope = float((times * series).sum() / (times**2).sum())
+    deviations = series - series.mean() - slope * times
+    of_line, freedom = float((deviations**2).sum()), runs - 2 - outliers
+    if freedom <= 0 or not of_line:
+        return None
+    noise = float(np.sqrt(of_line / freedom))
+    penalty = (2 * segments - 1 - 2) * np.log(runs)
+    if runs * np.log(of_line / squares) > penalty:
+        return None
+    if 2 * t_tail(abs(slope) * float(np.sqrt((times**2).sum())) / noise, freedom) > SIGNIFICANCE:
+        return None
+    middle, half = float(series.mean()), slope * float(times[-1])
+    return _Line((middle - half, middle + half), noise, freedom)
 
 
 def _robust_noise(series: Float) -> float:

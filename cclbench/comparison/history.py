@@ -94,6 +94,21 @@ class FigureHistory:
         """The runs that have a value."""
         return [point for point in self.points if point.value is not None]
 
+    @property
+    def drift_words(self) -> str | None:
+        """The drift in words, None if the figure does not drift."""
+        if self.levels.drift is None:
+            return None
+        first, last = self.levels.drift
+        kind = ""
+        if self.better in ("lower", "higher"):
+            kind = "regression, " if (last > first) == (self.better == "lower") else "improvement, "
+        size = f", {100 * (last / first - 1):+.2f} %" if self.levels.logarithmic else ""
+        return (
+            f"drift: {kind}{humanise(first, self.unit)} to {humanise(last, self.unit)}{size} over"
+            f" {len(self.valued):,} runs; a steady slope describes them better than changes of level"
+        )
+
 
 @takes_options
 def history(

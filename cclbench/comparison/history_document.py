@@ -35,6 +35,7 @@ def history_document(histories: Sequence[FigureHistory], checks: Sequence[GateCh
                 "noise": one.levels.noise,
                 "noise_of": "logarithm" if one.levels.logarithmic else "value",
                 "levels": list(one.levels.means),
+                "drift": one.levels.drift,
                 "runs": [
                     {key: row[key] for key in COLUMNS[1:] if key not in ("unit", "change", "ratio")}
                     for row in history_rows(one)

@@ -30,7 +30,7 @@ GROUPS: Final = {
     "convolution": ("convolution",),
     "memory-bound kernels": ("elementwise", "normalization", "reduction", "copy", "embedding", "optimizer"),
     "mixture-of-experts kernels": ("moe",),
-    "communication, waiting included": ("communication",),
+    "communication (waiting included)": ("communication",),
 }
 """Categories of each group; those of kernels without a known bound are in none."""
 _LEAST: Final = 0.05

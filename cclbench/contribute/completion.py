@@ -24,6 +24,8 @@ from cclbench.ground.text import shown
 Value = dict[str, Any]
 LICENCE: Final = "evidence.traces.licence"
 LAUNCH: Final = "evidence.launch"
+_BOOLEANS: Final = {"yes": True, "y": True, "no": False, "n": False}
+"""Answers to a field that is true or false, besides those words."""
 _NOT_LEARNT: Final = ("version", "id", "description", "evidence", "workload.steps")
 """Not taken from traces: their steps are not all steps of the run, and people write descriptions."""
 
@@ -32,8 +34,8 @@ _NOT_LEARNT: Final = ("version", "id", "description", "evidence", "workload.step
 class CardGap:
     """A field that the card lacks; `path` is its place, `why` what needs it, `choices` its allowed values.
 
-    A `required` one cannot stay open; nor can one that metrics need, unless gaps are allowed; an `optional`
-    one can.  `refused` is the reason against an answer to it.
+    A `required` one cannot stay open; nor can one that metrics need, unless gaps are allowed or somebody says
+    that there is none; an `optional` one can.  `refused` is the reason against an answer to it.
     """
 
     path: str
@@ -54,6 +56,8 @@ class CardGap:
         if self.path == LICENCE:
             return answer
         kind = schema_part(self.path)["type"]
+        if kind == "boolean" and answer.lower() in _BOOLEANS:
+            return _BOOLEANS[answer.lower()]
         try:
             value = (
                 _named_numbers(answer) if kind == "object" else answer if kind == "string" else scalar(answer)
@@ -162,7 +166,7 @@ def ask_for_gap(gap: CardGap, ask: Ask | None, card: Value, *, allow_gaps: bool)
     """The answer, which contradicts nothing in the card; None if the gap stays open."""
     if ask is None:
         return None
-    asked = replace(gap, required=gap.required or not (gap.optional or allow_gaps))
+    asked = replace(gap, optional=gap.optional or allow_gaps)
     while (answer := ask(asked)) is not None and (reason := _new_contradiction(card, gap.path, answer)):
         asked = replace(asked, refused=reason)
     return answer
@@ -184,6 +188,7 @@ def gap_of_field(path: str, why: str, *, optional: bool) -> CardGap:
         example = " ".join(f"{name}={number}" for name, number in part["examples"][0].items())
     else:
         example = shown(part["examples"][0]).strip('"') if part.get("examples") else ""
+        example = "true or false" if part["type"] == "boolean" else example
     return CardGap(path, part["title"], example, why, False, tuple(part.get("enum", ())), optional)
 
 

@@ -31,6 +31,7 @@ class NeededFields:
     def __init__(self, run: Run, card: Mapping[str, Any], engine: Engine = SERIAL) -> None:
         self._run, self._engine = run, engine
         self._probe: dict[str, Any] = deepcopy(dict(card))
+        self._needs: dict[str, dict[str, None]] = {}
         declared = (METRICS.get(name) for name in METRICS)
         self._lacking: Sequence[str] = [
             m.name for m in declared if any(i.startswith(("card", "catalog")) for i in m.inputs)
@@ -47,6 +48,7 @@ class NeededFields:
                 for path in [] if row.has_value else self._lacking_fields(row.reason or ""):
                     needs.setdefault(path, {})[row.metric] = None
         self._lacking = list(dict.fromkeys(metric for metrics in needs.values() for metric in metrics))
+        self._needs = needs
         return {path: list(needs[path]) for path in sorted(needs, key=_place_in_card)}
 
     def answer(self, path: str, value: Any) -> None:
@@ -55,6 +57,10 @@ class NeededFields:
             examples = schema_part(path).get("examples", [])
             value = False if schema_part(path)["type"] == "boolean" else examples[0]
         put_field(self._probe, path, value)
+
+    def decline(self, path: str) -> None:
+        """Look for no more fields of the metrics that need this one, which the work does not have."""
+        self._lacking = [metric for metric in self._lacking if metric not in self._needs.get(path, {})]
 
     def _lacking_fields(self, reason: str) -> list[str]:
         """The field that a reason names and the card lacks; of alternatives the last, the simplest."""

@@ -111,7 +111,11 @@ def settle_card(
     needs = NeededFields(run, _presentable(interview.card), engine)
     while fields := needs.next_fields():
         for gap in _needed_gaps(fields, interview):
-            needs.answer(gap.path, interview.ask(gap))
+            answer = interview.ask(gap)
+            if answer is None and ask and not gap.optional:
+                needs.decline(gap.path)
+            else:
+                needs.answer(gap.path, answer)
     if (facts.world_size or 1) > 1 and not card.get("parallelism"):
         interview.ask(gap_of_field("parallelism", "what a process group spans", optional=True))
     refuse_open_gaps(interview.gaps, allow_gaps=allow_gaps)
@@ -135,7 +139,8 @@ class _Interview:
         """The answer; None if the gap stays open, which is `reported` at the end."""
         answer = ask_for_gap(gap, self._ask, self.card, allow_gaps=self._allow_gaps)
         if answer is None:
-            self.gaps += [gap] if reported else []
+            said_none = self._ask is not None and not gap.required
+            self.gaps += [replace(gap, optional=gap.optional or said_none)] if reported else []
         elif gap.path in self._answers:
             self._answers[gap.path] = answer
         else:

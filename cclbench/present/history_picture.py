@@ -43,7 +43,8 @@ def draw_history(histories: Sequence[FigureHistory]) -> Figure:
         )
         bounds = [0, *one.levels.changes, len(valued)]
         for (begin, end), mean in zip(pairwise(bounds), one.levels.means, strict=False):
-            axes.plot([dates[begin], dates[end - 1]], [mean, mean], color=light_colour("ink"), linewidth=1.2)
+            level = one.levels.drift or (mean, mean)
+            axes.plot([dates[begin], dates[end - 1]], level, color=light_colour("ink"), linewidth=1.2)
         for change in one.changes:
             colour = light_colour(_COLOURS.get(change.verdict, "muted"))
             axes.axvline(dates[change.first], color=colour, linewidth=1, linestyle="--")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -56,7 +57,9 @@ def write_page(text: str, path: Path) -> None:
         raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
 
 
+@cache
 def _template_environment() -> Environment:
+    """The templates, each compiled once: that takes longer than to render one."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(

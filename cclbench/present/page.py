@@ -108,11 +108,12 @@ def run_page(
     return render_page("run.html", _common_context([run], f"{run.id}: where the time goes", absent) | context)
 
 
-def comparison_page(comparison: Comparison) -> str:
-    """The report of a comparison, as HTML."""
+def comparison_page(comparison: Comparison, *, in_site: bool = False) -> str:
+    """The report of a comparison, as HTML; with `in_site`, with links to the site's other pages."""
     runs = comparison.subjects
     context = {
         "comparison": comparison,
+        "in_site": in_site,
         "differences": [
             (one, _short_verdict(one, comparison), waterfall_chart(one)) for one in comparison.versus
         ],

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ from cclbench.record.files import (
     UNFINISHED,
     TableFile,
     check_table,
-    checked_rows,
     closed_at_end,
     opened_table,
+    read_row_groups,
     read_table,
     unwritable_store_error,
 )
@@ -305,7 +305,7 @@ class Run:
         Rows computed from another run, or before a file of this one changed, are ignored.
         """
         path = self.results_file
-        return None if path is None else Results.from_tables(_read_results(path))
+        return None if path is None else Results.from_tables(read_row_groups(path, COMPACT, WORDS))
 
     @property
     def results_file(self) -> Path | None:
@@ -379,13 +379,6 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.id}: {len(self.ranks)} ranks, {len(self.figures)} result rows>"
-
-
-def _read_results(path: Path) -> Iterator[pa.Table]:
-    """Stored result rows, a row group at a time."""
-    with opened_table(path, COMPACT, WORDS) as file:
-        for group in range(file.num_row_groups):
-            yield checked_rows(file.read_row_group(group), COMPACT, path)
 
 
 def write_results(path: Path, figures: Results, metadata: Mapping[bytes, bytes]) -> None:

@@ -16,6 +16,8 @@ from cclbench.comparison.change_points import LEAST_RUNS, find_levels
 from cclbench.comparison.history import FigureHistory, history
 from cclbench.comparison.history_document import history_document
 from cclbench.ground.errors import UsageError
+from cclbench.present.brief.comparisons import brief_history
+from cclbench.present.terminal.history import history_page
 from cclbench.record.store import Store
 
 LEVELS = [1000.0, 1004.0] * 6
@@ -77,6 +79,18 @@ def test_a_slower_level_is_a_regression_with_what_changed_beside_it(nightly: Cal
 def test_a_faster_level_is_an_improvement(nightly: Callable[..., Path]) -> None:
     found = one_history(nightly([*LEVELS, 900.0, 904.0, 900.0], labels=forward(15)))
     assert [change.verdict for change in found.changes] == ["improvement"]
+
+
+def test_a_creeping_figure_is_a_drift_in_all_forms(nightly: Callable[..., Path]) -> None:
+    """Three kernels of 1 ms and 1 % more a night: 3 ms to 3.35 ms, 11.6 % more after 11 nights."""
+    found = one_history(nightly([1000.0 * 1.01**night for night in range(12)], labels=forward(12)))
+    assert found.drift_words is not None
+    assert found.drift_words.startswith("drift: regression, 3.00 ms to 3.35 ms, +11.57 % over 12 runs")
+    document = history_document([found], [])
+    assert document["histories"][0]["drift"] == pytest.approx([0.003, 0.003 * 1.01**11], rel=1e-4)
+    assert brief_history(document)["histories"][0]["drift"] == "3.00 ms to 3.35 ms"
+    page = "\n".join(map(str, history_page([found], [], verbosity=-1, unicode=True)))
+    assert found.drift_words in page
 
 
 def test_another_device_is_no_regression(nightly: Callable[..., Path]) -> None:
@@ -174,6 +188,26 @@ def test_two_levels_by_hand() -> None:
     assert low * high == pytest.approx(110.0**2)
 
 
+def test_a_drift_by_hand() -> None:
+    """1 % a run over 12 runs; +, -, -, + is orthogonal to every line, so the fit is the line itself."""
+    noise = 0.001 * np.array([1, -1, -1, 1] * 3)
+    found = find_levels(100 * np.exp(0.01 * np.arange(12) + noise))
+    assert found.drift == pytest.approx((100.0, 100 * np.exp(0.11)), rel=1e-9)
+    assert (found.changes, found.freedom) == ((), 10)
+    assert found.noise == pytest.approx(0.001 * np.sqrt(12 / 10), rel=1e-9)
+
+
+@pytest.mark.parametrize("percent", [0.5, 1.0])
+def test_steps_are_no_drift_and_a_drift_is_no_step(percent: float) -> None:
+    random = np.random.default_rng(35)
+    for _ in range(20):
+        around = noisy(random, 60, percent)
+        steps, creeps = np.repeat([1.0, 1.05, 1.1], 20), np.linspace(1.0, 1.1, 60)
+        assert (find_levels(around * steps).drift, find_levels(around).drift) == (None, None)
+        assert (found := find_levels(around * creeps)).changes == ()
+        assert found.drift is not None
+
+
 def test_short_series_and_values_that_are_not_positive() -> None:
     found = find_levels(np.array([0.0, 1.0] * 5 + [50.0, 51.0] * 3))
     assert (found.logarithmic, found.changes, found.means) == (False, (10,), (0.5, 50.5))
@@ -184,6 +218,8 @@ def test_short_series_and_values_that_are_not_positive() -> None:
     values = np.array([100.0, 101.0, 100.0, 101.0, 100.0, 101.0, 200.0, 201.0, 200.0, 201.0])
     assert find_levels(values).changes == (6,)
     assert find_levels(values[: LEAST_RUNS - 1]).changes == ()
+    # nor do their neighbours show which run is an outlier
+    assert find_levels(np.array([1.0, 1.001, 1.2, 1.201, 1.2])).outliers == ()
     # a single outlier is no change
     values = noisy(np.random.default_rng(1), 30, 1.0)
     values[17] *= 1.5
@@ -215,5 +251,6 @@ def test_at_most_one_false_alarm_in_a_hundred_series_looked_at_after_each_run() 
     alarms = 0
     for _ in range(SERIES):
         values = noisy(random, 60, 1.0)
-        alarms += any(find_levels(values[:runs]).changes for runs in range(LEAST_RUNS, 61))
+        found = (find_levels(values[:runs]) for runs in range(LEAST_RUNS, 61))
+        alarms += any(one.changes or one.drift for one in found)
     assert alarms <= 1

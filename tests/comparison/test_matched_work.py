@@ -76,7 +76,7 @@ def test_a_pair_by_hand() -> None:
     assert [(one.family, one.before_ns, one.after_ns, one.outcome) for one in found.families] == [
         ("GEMM", 300, 600, "slower"),
         ("memory-bound kernels", 60, 20, "faster"),
-        ("communication, waiting included", 10, 10, "undecided"),  # below 5 % of both
+        ("communication (waiting included)", 10, 10, "undecided"),  # below 5 % of both
     ]
     assert [(u.subject, u.name, u.calls, u.time_ns, u.reason) for u in found.unmatched] == [
         ("B", "work", 1.0, 200, "A makes 3 of 4 such calls a step"),

@@ -35,7 +35,7 @@ ANSWERS = {
     "workload.standard": ["ccl-bench-llama", ""],
     "workload.model.name": ["", "tiny-llama"],
     "workload.batch.global": ["", "many", "16"],
-    "workload.batch.sequence_length": ["128"],
+    "workload.batch.sequence_length": ["", "none"],
     "hardware.per_node": ["2"],
     "hardware.system": ["dgx-a10", "dgx-a100"],
     "hardware.price_per_device_hour": [""],
@@ -46,6 +46,8 @@ REFUSALS = (
     "did you mean ccl-bench-llama-3.1-8b-inference",
     'is "many"',
     'is "train"',
+    "an answer is needed; Ctrl-C ends",
+    "an answer is needed, or none; Ctrl-C ends",
     "hardware.count is 2",
     "did you mean dgx-a100",
 )
@@ -98,5 +100,7 @@ def test_a_folder_of_traces_becomes_a_data_point(job: Any) -> None:
     assert (card.workload.model.parameters, card.workload.precision) == (8_915_456, "fp32")
     assert (card.hardware.accelerator, card.parallelism.dp_replicate) == ("nvidia-a100-sxm-80gb", 2)
     assert not (place.traces_folder / "config.json").exists()
+    assert card.workload.batch.sequence_length is None
+    assert "workload.batch.sequence_length: tokens per sample" in screen.partition("Missing in the card")[2]
     with evidence_elsewhere([]) as nowhere:
         assert verify_data_point(place, nowhere).status == "verified"

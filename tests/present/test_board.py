@@ -28,6 +28,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
+from cclbench.api import run
 from cclbench.cli import main
 from cclbench.comparison.work_groups import WorkGroup
 from cclbench.ground.errors import UsageError
@@ -183,6 +184,18 @@ def test_a_damaged_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
     assert [row.id for row in site.board.rows] == ["paper-00000"]
     assert site.left_out[0].startswith("paper-00001: ")
     assert "paper-00001" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_run_without_traces_has_its_page_and_no_date_that_nothing_states(tmp_path: Path) -> None:
+    line = " iteration {0}/ 20 | elapsed time per iteration (ms): 40{0}.0 | global batch size: 64 |\n"
+    (tmp_path / "job.log").write_text("".join(map(line.format, range(1, 9))))
+    stored = run(tmp_path / "job.log", store=tmp_path / "runs")
+    build_site(tmp_path / "runs", output=tmp_path / "out")
+    assert "None: no computed run states its date" in (tmp_path / "out" / "index.html").read_text()
+    page = (tmp_path / "out" / "runs" / page_name(stored.id)).read_text()
+    assert f"cclbench metrics {stored.id}" in page
+    # There are no ranks to open, and no step to replay.
+    assert not re.search("cclbench (open|whatif|diagnose)", page.partition('id="origin"')[2])
 
 
 def test_a_repository_is_recomputed_if_asked_for(tmp_path: Path) -> None:

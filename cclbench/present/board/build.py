@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import chain, combinations, islice
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple, Unpack
@@ -17,7 +18,8 @@ from cclbench.comparison.work_groups import RANKINGS, WorkGroup, work_groups
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import DataPointPlace, known_ids, place_of
 from cclbench.contribute.verify import verify_data_point
-from cclbench.engine import SERIAL, Engine
+from cclbench.engine import SERIAL, Engine, text_bytes
+from cclbench.engine.processes import SMALL_BYTES
 from cclbench.ground.destination import replaced_folder
 from cclbench.ground.errors import CclbenchError, InputError, UsageError
 from cclbench.present.board.document import Board
@@ -27,12 +29,13 @@ from cclbench.present.board.rows import BoardEntry, BoardRow, page_name, read_ru
 from cclbench.present.board.series import read_series
 from cclbench.present.html import write_page
 from cclbench.present.page import comparison_page, run_page
+from cclbench.record.remote_store import RemoteStore
 from cclbench.record.run import Run
-from cclbench.record.store import Store
+from cclbench.record.store import Store, stated_date
 from cclbench.workspace import Workspace, WorkspaceOptions, store_at, takes_options, workspace
 
 _AT_ONCE: Final = 200
-"""Runs that a task reads."""
+"""Published rows that a task reads."""
 MOST_COMPARED: Final = 15
 """Comparisons made ahead; those of proved equal work first."""
 _READ: Final = "reading runs"
@@ -88,17 +91,15 @@ def build_site(
         if not found.runs:
             where = ", ".join(map(str, places)) or session.store.place
             raise UsageError(f"{where}: no run", hint="create some with `cclbench run SOURCE`")
-        read = list(_read_runs(found, session))
+        read, by_id = _read_runs(found, session)
         proving = [number for number, one in enumerate(read) if one.work]
         groups = [
             WorkGroup(tuple(proving[member] for member in group.members), group.basis)
             for group in work_groups([one.work for one in read if one.work])
         ]
         board = Board([one.row for one in read], groups, found.verified)
-        by_id = {run.id: place for place, run in reversed(found.runs.items())}
-        headlines, pages = _write_comparisons(board, found, by_id, folder / "compare", session)
+        headlines, pages = _write_pages(board, found, by_id, folder, session)
         board = Board(board.rows, groups, found.verified, pages)
-        _write_runs(board, found, by_id, folder / "runs", session)
         histories, notes = read_series(board.rows, found.runs, by_id, session)
         site = SiteContent(board, headlines, histories, (*found.left_out, *notes))
         write_site(site, folder)
@@ -109,15 +110,19 @@ def _collect(place: str | Path, found: _Found, session: Workspace, verify: bool)
     """Add the runs of a store or of a repository."""
     if not (Path(place) / "workload_cards").is_dir():
         store = store_at(place)
-        for run in store.runs():
-            found.add(run, store)
+        for stored in store.runs():
+            found.add(stored, store)
         return
     collection = Path(place)
+    identities = known_ids(collection)
+    opened = _open_data_points(collection, identities, session)
     with evidence_elsewhere((), fetching=False) as elsewhere:
-        for identity in known_ids(collection):
+        for identity, run in zip(identities, opened, strict=True):
+            if isinstance(run, str):
+                found.left_out.append(f"{identity}: {run}")
+                continue
             try:
                 data_point = place_of(collection, identity)
-                run = session.open_run(data_point.card_path)
                 found.data_points[found.add(run, session.store)] = data_point
                 if verify:
                     verdict = verify_data_point(
@@ -128,32 +133,72 @@ def _collect(place: str | Path, found: _Found, session: Workspace, verify: bool)
                 found.left_out.append(f"{identity}: {error}")
 
 
+def _open_data_points(collection: Path, identities: Sequence[str], session: Workspace) -> list[Run | str]:
+    """The run of each data point, or why there is none; small ones are read by a process each."""
+    small = [identity for identity in identities if _text_size(collection, identity) <= SMALL_BYTES]
+    engine = SERIAL if isinstance(session.store, RemoteStore) else session.engine
+    work = partial(_open_data_point, collection, Workspace(session.store, session.reading, SERIAL))
+    runs = dict(zip(small, engine.map(work, small, progress=session.progress, what=_READ), strict=True))
+    return [
+        runs[identity] if identity in runs else _open_data_point(collection, session, identity)
+        for identity in identities
+    ]
+
+
+def _text_size(collection: Path, identity: str) -> int:
+    """Bytes of text in a data point's folder of traces, estimated."""
+    files = (path for path in (collection / "traces" / identity).rglob("*") if path.is_file())
+    return sum(text_bytes(path, path.stat().st_size) for path in files)
+
+
+def _open_data_point(collection: Path, session: Workspace, identity: str) -> Run | str:
+    """The run of a data point, or why there is none."""
+    try:
+        return session.open_run(place_of(collection, identity).card_path)
+    except CclbenchError as error:
+        return str(error)
+
+
 class _Chunk(NamedTuple):
     runs: Sequence[tuple[Run, datetime | None]]
 
 
-def _read_runs(found: _Found, session: Workspace) -> Iterator[BoardEntry]:
-    """The readable runs, by id; the ids of a site are distinct."""
-    dated = [(run, _date(run, found.stores[place])) for place, run in found.runs.items()]
+def _read_runs(found: _Found, session: Workspace) -> tuple[list[BoardEntry], dict[str, Path]]:
+    """The readable runs, by id, and their places; the ids of a site are distinct."""
+    dated = [(run, _date(run)) for run in found.runs.values()]
     dated.sort(key=lambda pair: pair[0].id)
-    chunks = [_Chunk(dated[first : first + _AT_ONCE]) for first in range(0, len(dated), _AT_ONCE)]
-    ids: set[str] = set()
-    for one in chain.from_iterable(
+    # A run with metrics to compute takes as long as hundreds of published rows.
+    own = [pair for pair in dated if not _is_published(pair[0])]
+    published = [pair for pair in dated if _is_published(pair[0])]
+    chunks = [_Chunk([pair]) for pair in own]
+    chunks += [_Chunk(published[first : first + _AT_ONCE]) for first in range(0, len(published), _AT_ONCE)]
+    read = chain.from_iterable(
         found.engine(session).map(_read_chunk, chunks, progress=session.progress, what=_READ)
-    ):
-        if isinstance(one, str):
-            found.left_out.append(one)
-        elif one.row.id in ids:
-            found.left_out.append(f"{one.row.id}: another run has this id")
+    )
+    entries: dict[str, BoardEntry] = {}
+    places: dict[str, Path] = {}
+    for (run, _), entry in zip((*own, *published), read, strict=True):
+        if isinstance(entry, str):
+            found.left_out.append(entry)
+        elif entry.row.id in entries:
+            found.left_out.append(f"{entry.row.id}: another run has this id")
         else:
-            ids.add(one.row.id)
-            yield one
+            entries[entry.row.id], places[entry.row.id] = entry, run.path.resolve()
+    return [entries[identity] for identity in sorted(entries)], places
 
 
-def _date(run: Run, store: Store) -> datetime | None:
+def _is_published(run: Run) -> bool:
     try:
-        return None if run.record.published is not None else store.date_of(run)[0]
-    except CclbenchError:  # its store states none, or it is not readable, which is said elsewhere
+        return run.record.published is not None
+    except CclbenchError:  # which reading the run says
+        return False
+
+
+def _date(run: Run) -> datetime | None:
+    """When a run took place, by its label or its traces: when it was read says nothing about that."""
+    try:
+        return None if _is_published(run) or (stated := stated_date(run.record)) is None else stated[0]
+    except CclbenchError:  # its label is no date
         return None
 
 
@@ -175,33 +220,49 @@ class _Pair(NamedTuple):
     path: Path
 
 
-def _write_comparisons(
+class _RunPage(NamedTuple):
+    run: Run
+    origin: PageOrigin
+    path: Path
+
+
+def _write_pages(
     board: Board, found: _Found, by_id: Mapping[str, Path], folder: Path, session: Workspace
 ) -> tuple[list[Headline], dict[tuple[str, str], str]]:
-    """Write pages of comparisons, those of proved equal work first; these are the headlines."""
+    """Write pages of comparisons, those of proved equal work first, which are the headlines, and of runs."""
     proved = [pair for group in board.groups for pair in combinations(group.members, 2)]
     of_workload: dict[str, list[int]] = {}
     for number, row in enumerate(board.rows):
-        if row.facts["model"] and row.facts["phase"]:
+        if row.published is None and row.facts["model"] and row.facts["phase"]:
             of_workload.setdefault(row.workload, []).append(number)
     alike = (pair for members in of_workload.values() for pair in combinations(members, 2))
-    traced = (pair for pair in dict.fromkeys(chain(proved, alike)) if not _has_published(board.rows, pair))
+    traced = dict.fromkeys(chain((pair for pair in proved if not _has_published(board.rows, pair)), alike))
     chosen = [_slower_first(board, pair) for pair in islice(traced, MOST_COMPARED)]
-    folder.mkdir()
-    tasks = []
+    compared = []
     for pair in chosen:
         base, other = (board.rows[number].id for number in pair)
         place = by_id[base]
         runs = found.shown(place), found.shown(by_id[other])
-        tasks.append(_Pair(found.stores[place], *runs, folder / page_name(f"{base}--{other}")))
-    words = found.engine(session).map(_write_comparison, tasks, progress=session.progress, what="comparing")
+        path = folder / "compare" / page_name(f"{base}--{other}")
+        compared.append(_Pair(found.stores[place], *runs, path))
+    own = []
+    for row in board.rows:
+        if row.published is None:
+            place = by_id[row.id]
+            run = found.shown(place)
+            origin = origin_of(row, run, found.data_points.get(place), found.verified.get(row.id))
+            own.append(_RunPage(run, origin, folder / "runs" / page_name(row.id)))
+    for name in ("compare", "runs"):
+        (folder / name).mkdir()
+    tasks: list[_Pair | _RunPage] = [*compared, *own]
+    words = found.engine(session).map(_write_page, tasks, progress=session.progress, what="writing pages")
     pages, headlines = {}, []
-    for pair, task, told in zip(chosen, tasks, words, strict=True):
+    for pair, task, verdict in zip(chosen, compared, words, strict=False):
         first, second = (board.rows[number] for number in pair)
         pages[first.id, second.id] = f"compare/{task.path.name}"
         if tuple(sorted(pair)) in set(proved):
             basis = next(group.basis for group in board.groups if pair[0] in group.members)
-            headlines.append(Headline(first, second, *told, basis, pages[first.id, second.id]))
+            headlines.append(Headline(first, second, *verdict, basis, pages[first.id, second.id]))
     return headlines, pages
 
 
@@ -218,31 +279,11 @@ def _slower_first(board: Board, pair: tuple[int, int]) -> tuple[int, int]:
     return pair
 
 
-def _write_comparison(pair: _Pair) -> tuple[str, str]:
-    """Write a comparison's page; its outcome and verdict."""
-    compared = compare(pair.base, pair.other, store=pair.store, engine=SERIAL)
-    write_page(comparison_page(compared), pair.path)
+def _write_page(task: _Pair | _RunPage) -> tuple[str, str]:
+    """Write a page; the outcome and verdict of a comparison."""
+    if isinstance(task, _RunPage):
+        write_page(run_page(run_subject("", task.run), origin=task.origin), task.path)
+        return "", ""
+    compared = compare(task.base, task.other, store=task.store, engine=SERIAL)
+    write_page(comparison_page(compared, in_site=True), task.path)
     return compared.versus[0].outcome, compared.versus[0].words
-
-
-class _RunPage(NamedTuple):
-    run: Run
-    origin: PageOrigin
-    path: Path
-
-
-def _write_runs(
-    board: Board, found: _Found, by_id: Mapping[str, Path], folder: Path, session: Workspace
-) -> None:
-    folder.mkdir()
-    tasks = []
-    for row in board.rows:
-        if row.published is None:
-            place = by_id[row.id]
-            origin = origin_of(row, found.data_points.get(place), found.verified.get(row.id))
-            tasks.append(_RunPage(found.shown(place), origin, folder / page_name(row.id)))
-    found.engine(session).map(_write_run, tasks, progress=session.progress, what="writing pages")
-
-
-def _write_run(task: _RunPage) -> None:
-    write_page(run_page(run_subject("", task.run), origin=task.origin), task.path)

@@ -62,19 +62,28 @@ class Board:
     @cached_property
     def metrics(self) -> list[str]:
         """Metrics and parts of which a row has a value, in reading order."""
-        found = {name for row in self.rows for name, figure in row.figures.items() if figure.has_value}
+        found = [
+            name
+            for name, figures in self.figures.items()
+            if any(figure.has_value for figure in figures.values())
+        ]
         return sorted(found, key=lambda name: (metric_order(name.partition("[")[0]), name))
 
-    def figures(self, metric: str) -> dict[int, Row]:
-        """The figures of a metric by row, also those without a value."""
-        return {number: row.figures[metric] for number, row in enumerate(self.rows) if metric in row.figures}
+    @cached_property
+    def figures(self) -> dict[str, dict[int, Row]]:
+        """The figures of each metric and part by row, also those without a value."""
+        found: dict[str, dict[int, Row]] = {}
+        for number, row in enumerate(self.rows):
+            for name, figure in row.figures.items():
+                found.setdefault(name, {})[number] = figure
+        return found
 
     @cached_property
     def rankings(self) -> dict[str, dict[str, dict[int, int]]]:
         """Ranks by metric, by what is asked for, by row; without empty ones."""
         found: dict[str, dict[str, dict[int, int]]] = {}
         for metric in RANKINGS:
-            figures = self.figures(metric)
+            figures = self.figures.get(metric, {})
             for letters, asked in _ASKED.items():
                 if ranks := ranks_of(self.groups, figures, **asked):
                     found.setdefault(metric, {})[letters] = ranks
@@ -111,7 +120,7 @@ def board_document(board: Board) -> dict[str, Any]:
 
     figures = []
     for name in board.metrics:
-        own = board.figures(name)
+        own = board.figures[name]
         figures.append(
             {
                 "rows": _ranges(own),
@@ -165,8 +174,8 @@ def board_document(board: Board) -> dict[str, Any]:
 def _metric_column(board: Board, name: str) -> dict[str, Any]:
     """A metric's column: unit, and the scale in which its median is shown."""
     metric = name.partition("[")[0]
-    values = [row.number for row in board.figures(name).values() if row.has_value]
-    rows = board.figures(name).values()
+    values = [row.number for row in board.figures[name].values() if row.has_value]
+    rows = board.figures[name].values()
     unit = next(row.unit for row in rows if row.has_value)
     factor, symbol = display_scale(float(np.median(np.abs(values))), unit)
     return {

@@ -12,6 +12,7 @@ from cclbench.contribute.signature import read_signature
 from cclbench.contribute.verify import MEANING
 from cclbench.ground.errors import CheckFailed, InputError
 from cclbench.present.board.rows import BoardRow
+from cclbench.record.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +23,19 @@ class PageOrigin:
     commands: tuple[tuple[str, str], ...]
 
 
-def origin_of(row: BoardRow, data_point: DataPointPlace | None, verified: str | None) -> PageOrigin:
+def origin_of(row: BoardRow, run: Run, data_point: DataPointPlace | None, verified: str | None) -> PageOrigin:
     """The origin of a run, and of its data point if it is one of a repository."""
     facts = [("Run", row.id), ("Fingerprint of its source", row.fingerprint)]
     if row.date is not None:
         facts.append(("Date", row.date.date().isoformat()))
-    commands = [
+    commands = [(f"cclbench metrics {row.id}", "all figures, with their reasons")]
+    traced = [
         (f"cclbench diagnose {row.id}", "causes, and what fixing each would gain"),
         (f"cclbench whatif {row.id} --set scale_up.bandwidth=x2", "the step on other hardware"),
         (f"cclbench open {row.id}", "all ranks in Perfetto"),
     ]
+    if run.ranks:
+        commands += traced
     if data_point is not None:
         facts.append(("Data point", data_point.id))
         facts.extend(_manifest_facts(data_point).items())

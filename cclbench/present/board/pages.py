@@ -122,7 +122,9 @@ def write_site(site: SiteContent, folder: Path) -> None:
     )
     _write_kind(_WORKLOAD, _by(board.rows, lambda row: row.workload), board, folder)
     of_metric = {
-        metric: [row for row in board.rows if (figure := row.figures.get(metric)) and figure.has_value]
+        metric: [
+            board.rows[number] for number, figure in board.figures.get(metric, {}).items() if figure.has_value
+        ]
         for metric in METRICS
     }
     _write_kind(_METRIC, {name: rows for name, rows in of_metric.items() if rows}, board, folder)

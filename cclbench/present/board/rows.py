@@ -119,7 +119,7 @@ def read_run(run: Run, date: datetime | None) -> BoardEntry:
             "row": published.row,
             "sha256": published.sha256,
             **{f"metadata.{name}": value for name, value in published.metadata.items()},
-            "left_out_of_card": published.left_out_of_card,
+            "left_out_of_card": "; ".join(published.left_out_of_card),
         },
         date=date,
         series=_series(run),

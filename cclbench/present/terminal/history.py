@@ -57,6 +57,7 @@ def _summary_lines(one: FigureHistory) -> list[str]:
             f"noise between runs {size} (standard deviation within a level);"
             f" {count or 'no'} change{'s'[: count != 1]} of level"
         )
+    lines += [one.drift_words] if one.drift_words else []
     return lines
 
 

@@ -68,7 +68,7 @@
         row.id,
         row.rank,
         row.workload,
-        `${row.devices ?? ""} ${row.accelerator ?? ""}`,
+        [row.devices, row.accelerator].filter(Boolean).join(" × "),
         ...own.map((metric) =>
           isShown(figure(row, metric), shown.asked()) ? figureNode(figure(row, metric), metric, true) : "",
         ),

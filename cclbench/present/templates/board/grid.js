@@ -188,9 +188,9 @@
     autoResize: false, // else each filter that changes the grid's height lays it out twice
     index: "n",
     columnDefaults: { headerTooltip: false, resizable: "header" },
-    placeholder: "No row fits: ask for published rows, or reset the filters.",
+    placeholder: "No row matches: check “published rows”, or reset the filters.",
     groupBy: grouping(),
-    groupHeader: (value, count) => el("span", {}, el("bdi", {}, String(value)), ` (${count})`),
+    groupHeader: (value, count) => el("span", {}, el("bdi", {}, String(value)), ` (${count.toLocaleString("en-US")})`),
     initialSort:
       sort && fields.includes(sortField(sort[1])) ? [{ column: sortField(sort[1]), dir: sort[2] }] : [],
   });

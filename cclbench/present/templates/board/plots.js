@@ -213,7 +213,7 @@
       const kinds = [...counts].sort((a, b) => b[1] - a[1]).map(([kind]) => kind);
       const named = kinds.length > colours.length ? [...kinds.slice(0, colours.length), "others"] : kinds;
       for (const point of found) point.kind = named.includes(point.fact) ? point.fact : "others";
-      into.words = `${found.length} rows have both ${x.name} and ${y.name}. Filled: own; hollow: published. Work is not equal across all of them. Hover for a row, click for its page.`;
+      into.words = `${found.length.toLocaleString("en-US")} rows have both ${x.name} and ${y.name}. Filled: computed from evidence; hollow: published. Work is not equal across all of them. Hover for a row, click for its page.`;
       into.told.textContent = into.words;
       into.setAttribute("role", "img");
       into.setAttribute(

@@ -219,7 +219,7 @@ const Site = (() => {
       for (const b of chosen.slice(i + 1)) {
         const page = pageOfPair.get(`${a.n} ${b.n}`);
         if (page)
-          into.append(el("p", {}, el("a", { href: page }, `What makes the difference: ${a.id} and ${b.id}`)));
+          into.append(el("p", {}, el("a", { href: page }, `Why they differ: ${a.id} against ${b.id}`)));
       }
     const differing = [
       ...B.facts,
@@ -227,7 +227,7 @@ const Site = (() => {
       { name: "verified", label: "verified" },
     ].filter(({ name }) => new Set(chosen.map((row) => row[name])).size > 1);
     into.append(
-      el("h2", {}, "In what they differ"),
+      el("h2", {}, "Where they differ"),
       table(
         "Facts",
         ["fact", ...chosen.map((row) => runLink(row))],
