@@ -188,8 +188,7 @@ def test_a_card_with_another_batch_is_ranked_by_tokens(repository: Path, tmp_pat
     assert "global: 16" in text
     changed = tmp_path / "workload_cards" / f"{name}.yaml"
     changed.write_text(text.replace("global: 16", "global: 64"))
-    original = repository / "workload_cards" / f"{name}.yaml"
-    (one,) = compare(original, changed, store=store).versus
+    (one,) = compare(repository / "workload_cards" / f"{name}.yaml", changed, store=store).versus
     assert (one.measure, one.outcome, one.change_ns) == ("throughput.tokens_per_device", "faster", 0)
     assert one.ratio == pytest.approx(4)
     assert "global batch 64 against 16" in one.words
@@ -333,8 +332,7 @@ def test_cards_and_traces_that_contradict_one_another_are_told() -> None:
 def shares(share: float, again: float = 0.0, without: float = 0.02) -> Results:
     metric = "compute.model_flops_share"
     stats = {None: share, "recomputed": again, "without_model": without}
-    found = subject("A", [row(metric, value, "1", stat=stat) for stat, value in stats.items()])
-    return found.results
+    return subject("A", [row(metric, value, "1", stat=stat) for stat, value in stats.items()]).results
 
 
 def test_a_card_that_needs_twice_the_flops_that_ran_contradicts_them() -> None:

@@ -183,8 +183,7 @@ def test_a_change_is_judged_by_its_interval() -> None:
 def test_the_interval_must_lie_beyond_the_limit_with_its_nearer_end(expression: str, factor: float) -> None:
     """8 % more or less in the mean, which 5 steps do not tell from none; ten times that they do."""
     for times, says in ((factor, "passed"), (factor**10, "failed")):
-        both = pair("time.step", NOISY, [s * times for s in NOISY])
-        assert outcome(expression, *both)[0] == says
+        assert outcome(expression, *pair("time.step", NOISY, [s * times for s in NOISY]))[0] == says
 
 
 def test_no_interval_is_refused() -> None:

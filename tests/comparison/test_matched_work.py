@@ -111,8 +111,7 @@ def test_without_an_interval_nothing_is_won_or_lost() -> None:
     assert is_open is not None
     assert is_open.families[0].outcome == "undecided"
     # most of B's time has no match: the families say little of it
-    other = {**slow[1], NORM: times([700], 1, "normalisation")}
-    assert matched(slow[0], other, steps=1).words == ""
+    assert matched(slow[0], {**slow[1], NORM: times([700], 1, "normalisation")}, steps=1).words == ""
     assert match_work(subject("A", []), subject("B", []), [capture({})], [capture(slow[0])]) is None
 
 

@@ -42,8 +42,7 @@ def a_row(key: str, time_ns: int, **other: Any) -> OperatorRow:
         "family": None,
         "precision": None,
     }
-    words = other.pop("words", (key,))
-    return OperatorRow(words=words, time_ns=time_ns, **(values | other))
+    return OperatorRow(words=other.pop("words", (key,)), time_ns=time_ns, **(values | other))
 
 
 def a_table(by: By, rows: Sequence[OperatorRow], steps: int) -> OperatorTable:
@@ -195,8 +194,7 @@ def with_operators(
         ns = ids[stored.id]
         if ns == 0:
             raise UsageError("no rank has work in its windows")
-        made = tables([a_row("mm", ns or 1)], steps if ns else 0)
-        return [*made.each_table]
+        return [*tables([a_row("mm", ns or 1)], steps if ns else 0).each_table]
 
     monkeypatch.setattr(comparison_operators, "has_operators", lambda stored: stored.id in ids)
     monkeypatch.setattr(comparison_operators, "operator_costs_by", found)
@@ -230,8 +228,7 @@ def test_operators_are_those_of_the_windows_of_the_step_time(
 
     def found(_: Any, __: Any, *, window: str, **___: Any) -> list[OperatorTable]:
         seen.append(window)
-        made = tables([a_row("mm", 5)])
-        return [*made.each_table]
+        return [*tables([a_row("mm", 5)]).each_table]
 
     monkeypatch.setattr(comparison_operators, "has_operators", lambda _: True)
     monkeypatch.setattr(comparison_operators, "operator_costs_by", found)

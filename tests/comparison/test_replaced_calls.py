@@ -56,8 +56,7 @@ def test_the_rows_of_a_page() -> None:
     """The largest changes, the others and equal calls as sums; nothing where all calls are equal."""
     compiled = [("none", "mm:8", 10), ("none", "fused(x)", 3), ("none", "mm:16", 21)]
     runs = a_run([*EAGER, ("A", "relu(x)", 1)]), a_run(compiled)
-    difference = WorkDifference("A", "B", 41e-9, 34e-9, -7, (), replaced=compared(*runs))
-    rows = replaced_rows(difference, 1)
+    rows = replaced_rows(WorkDifference("A", "B", 41e-9, 34e-9, -7, (), replaced=compared(*runs)), 1)
     assert [(row.label, row.calls, row.change_ns) for row in rows] == [
         ("forward M/L_*/A_*", ("1 × cat, 1 × mul", "1 × fused"), -7),
         ("1 other", ("", ""), -1),

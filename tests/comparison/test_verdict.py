@@ -96,8 +96,7 @@ def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
     assert found.ratio == pytest.approx(229.001 / 30)
     assert found.low < 1 < found.ratio < found.high
     assert "7.63× longer than A's in these captures, which may be chance (7.63 s against" in found.words
-    without = of_steps([1.0, 1.001, 0.999] * 10, [7.0, 7.001, 6.999] * 10)
-    assert without.outcome == "slower"
+    assert of_steps([1.0, 1.001, 0.999] * 10, [7.0, 7.001, 6.999] * 10).outcome == "slower"
     # A step in thirty takes ten times as long: the mean and its interval are 2.6, what most take 2
     before, after = [1.0, 1.001, 0.999] * 100, [*([2.0, 2.001, 1.999] * 10)[:-1], 20.0]
     found = of_steps(before, after * 10)
@@ -307,8 +306,7 @@ def of_steps(before: list[float], after: list[float], repeats: Sequence[Captures
 )
 def test_a_nanosecond_is_told(after: float, says: str) -> None:
     before, after_ = parts_of(compute=0.5, idle_host=0.25), parts_of(compute=0.5 + after, idle_host=0.25)
-    found = judged(before, after_)
-    assert found.words.endswith(f"In the mean a step of B is 1.00 ns {says}")
+    assert judged(before, after_).words.endswith(f"In the mean a step of B is 1.00 ns {says}")
 
 
 def test_a_difference_without_parts_is_told_without_them() -> None:

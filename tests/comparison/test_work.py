@@ -97,8 +97,7 @@ def test_without_a_card_the_work_is_unknown() -> None:
     phase = {"version": 2, "id": "x", "workload": {"phase": "training"}}
     assert is_work_unknown(subject("A", STEP, phase))
     assert not is_work_unknown(subject("A", STEP, phase | {"workload": {"model": {"name": "x"}}}))
-    tokens = [*STEP, row("throughput.tokens", 10.0, "1/s")]
-    assert not is_work_unknown(subject("A", tokens, phase))
+    assert not is_work_unknown(subject("A", [*STEP, row("throughput.tokens", 10.0, "1/s")], phase))
     # a request of inference has an input length
     made = card(workload__batch__sequence_length=None, workload__batch__input_length=128)
     assert comparison_warnings((subject("A", STEP, card()), subject("B", STEP, made))) == ()

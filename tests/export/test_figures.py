@@ -131,10 +131,8 @@ def test_opentelemetry_reads_the_request(run: cclbench.Run, export: Export) -> N
 def test_mlflow_reads_the_files(run: cclbench.Run, export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    store = export("mlflow")
-    client = mlflow.MlflowClient(tracking_uri=store.as_uri())
-    experiment = client.get_experiment_by_name("cclbench")
-    (recorded,) = client.search_runs([experiment.experiment_id])
+    client = mlflow.MlflowClient(tracking_uri=export("mlflow").as_uri())
+    (recorded,) = client.search_runs([client.get_experiment_by_name("cclbench").experiment_id])
     assert recorded.info.run_name == run.id
     assert recorded.info.status == "FINISHED"
     assert recorded.data.metrics["time.step_seconds"] == run["time.step"].value

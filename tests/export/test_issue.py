@@ -147,10 +147,8 @@ def test_streams_and_threads_end_when_they_did() -> None:
     later = task("compute", 15, 40, second)
     thread = task(HOST, 10, 90, begin)
     last = task("compute", 40, 120, later)
-    after_all = task(GAP, 120, 125, last, long)
-    tasks = [begin, second, later, thread, long, last, after_all]
-    ends = [end for _, end in issued(tasks)]
-    assert ends == [each.end // US for each in tasks]
+    tasks = [begin, second, later, thread, long, last, task(GAP, 120, 125, last, long)]
+    assert [end for _, end in issued(tasks)] == [each.end // US for each in tasks]
     assert long.behind == [later]  # which began and ended during it
     assert thread.behind == []  # the other resource is its own
 

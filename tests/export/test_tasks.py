@@ -204,8 +204,7 @@ def test_fields_are_those_of_the_official_schema() -> None:
             name: (number, TYPES.get(kind, kind), repeats) for name, (number, kind, repeats) in fields.items()
         }
         assert told == official
-    written = (chakra.COMPUTE, chakra.SEND, chakra.RECV, chakra.COLLECTIVE)
-    assert written == tuple(NODE_TYPES.values())
+    assert tuple(NODE_TYPES.values()) == (chakra.COMPUTE, chakra.SEND, chakra.RECV, chakra.COLLECTIVE)
     assert {kind.upper(): number for kind, number in chakra.COLLECTIVES.items()} == COLLECTIVES
     alternatives = chakra.message_class("AttributeProto").DESCRIPTOR.oneofs_by_name["value"]
     assert {field.name for field in alternatives.fields} == OFFICIAL["AttributeProto"].keys() - {"name"}

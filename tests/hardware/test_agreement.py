@@ -210,8 +210,7 @@ def test_errors_are_of_the_measured_time() -> None:
 def swept(kind: str, times: float, *, name: str = "a.csv") -> SweepValidation:
     """A sweep of 8 B and 1 MiB that the model of 1 s says takes so many seconds, each band ±1 s."""
     sweep = Sweep(kind, 4, 2, (8, 2**20), (times, times), "2.27.3", name)
-    found = [Deviation(size, times, 1.0, 0.0, 2.0) for size in sweep.bytes]
-    return SweepValidation(sweep, found)
+    return SweepValidation(sweep, [Deviation(size, times, 1.0, 0.0, 2.0) for size in sweep.bytes])
 
 
 def test_all_sweeps_together_are_without_the_suspect_ones() -> None:

@@ -70,8 +70,7 @@ def test_median_error_from_the_catalog_alone(every: list[Deviation], band: str) 
 
 def test_bands_hold_four_of_five(every: list[Deviation]) -> None:
     """And they are no wider than 5 times from end to end in the median: they say something."""
-    found = summarise_deviations(every)
-    assert found.within >= 0.8
+    assert summarise_deviations(every).within >= 0.8
     assert np.median([each.high_s / each.low_s for each in every]) < 5
 
 
@@ -94,10 +93,8 @@ PUBLISHED = Path(__file__).parent / "published"
 )
 def test_tcpx_is_as_slow_as_two_clusters_measured(test_data: Path, file: str) -> None:
     """By the catalog's share and latency: from the line rate, both were over 40 % off at all sizes."""
-    folder = test_data if "/" in file else PUBLISHED
-    sweep, _ = swept(folder / f"{file}.csv")
-    found = sweep_deviations(sweep, system("gcp-a3-high"))
-    assert summarise_deviations(found).median < 0.1
+    sweep, _ = swept((test_data if "/" in file else PUBLISHED) / f"{file}.csv")
+    assert summarise_deviations(sweep_deviations(sweep, system("gcp-a3-high"))).median < 0.1
 
 
 def header(path: Path) -> dict[str, str]:
@@ -127,8 +124,7 @@ def test_sweeps_of_other_machines(name: str, medians: tuple[float, ...], within:
     for band, most in zip(BANDS, medians, strict=True):
         own = summarise_deviations([each for each in found if each.size_band == band])
         assert own.median <= most, band
-    every = summarise_deviations(found)
-    assert every.within >= within
+    assert summarise_deviations(found).within >= within
 
 
 def test_published_sweeps_say_where_they_are_from() -> None:

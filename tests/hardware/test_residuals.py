@@ -300,8 +300,7 @@ def test_predictions_beyond_all_sweeps_say_so(test_data: Path) -> None:
 
     def reason(machine: str, ranks: int) -> str:
         own = system(machine)
-        found = price_collective("all_reduce", 2**20, own.group_members(ranks), own)
-        return found.reason or ""
+        return price_collective("all_reduce", 2**20, own.group_members(ranks), own).reason or ""
 
     assert "extrapolation" not in reason("dgx-h100", 256) + reason("gb200-nvl72", 72)
     assert "no sweep of more than 256 ranks" in reason("dgx-h100", 264)

@@ -72,8 +72,7 @@ def test_predictions_carry_the_marks_of_their_sizes() -> None:
     assert found.marks[1][0].startswith("weak class: NVIDIA, Slingshot, 64 KiB to 16 MiB: median error ")
     rows = predict_rows("all_reduce", [8, 2**20], 8, alps)
     assert [row["marks"] for row in rows] == [None, found.marks[1][0]]
-    plain = price_collective("all_reduce", [8, 2**20], range(16), system("dgx-h100"))
-    assert plain.all_marks == ()
+    assert price_collective("all_reduce", [8, 2**20], range(16), system("dgx-h100")).all_marks == ()
     # its own sweep says more than its class
     by = Calibration(alps.id, (Sweep("all_reduce", 8, 2, (2**20,), (1e-3,)),))
     found = by.price_collective("all_reduce", [2**20], range(8), alps)

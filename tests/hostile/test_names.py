@@ -178,8 +178,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_every_command_takes_every_name(kind: str, here: Path, plain: list[tuple[int, str]]) -> None:
-    name = os.fsdecode(NAMES[kind])
-    place = Place(here, name)
+    place = Place(here, os.fsdecode(NAMES[kind]))
     for words, (code, out) in zip(place.calls(), plain, strict=True):
         answer = call(place.store, *words)
         assert answer[0] == code, (words, answer)

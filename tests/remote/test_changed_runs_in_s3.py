@@ -123,6 +123,5 @@ def test_naming_the_source_rewrites_a_run(s3: Service, job: Path, run: tuple[str
     delete(s3, f"runs/{name}/groups.parquet", b"")
     add(s3, f"runs/{name}/steps/rank=0.parquet", b"")
     assert cclbench.ingest(job, store=STORE).id == name
-    again = s3.objects(f"runs/{name}/")
-    assert again.keys() == objects.keys() - {f"runs/{name}/results.parquet"}
+    assert s3.objects(f"runs/{name}/").keys() == objects.keys() - {f"runs/{name}/results.parquet"}
     assert store_at(STORE).get(name).verify_files().changes == []

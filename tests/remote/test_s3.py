@@ -225,8 +225,7 @@ def test_what_came_stays(s3: Service, source: str, tmp_path: Path, monkeypatch: 
             s3.fail("503", "rank0.json")
 
     s3.before = fail_once
-    run = cclbench.ingest(source, store=tmp_path / "runs")
-    size = run.record.ranks[0].files[0].bytes
+    size = cclbench.ingest(source, store=tmp_path / "runs").record.ranks[0].files[0].bytes
     assert s3.counted("GET", "rank0.json") == -(-size // 500) + 1
 
 
@@ -296,8 +295,7 @@ def test_an_upload_that_fails_leaves_no_run_and_the_next_one_works(s3: Service, 
         cclbench.ingest(source, store=STORE, progress=interrupt)
     assert s3.objects("runs/") == {}
     s3.fail("forbidden", "collectives/rank%3D1", "PUT")
-    error = told(lambda: cclbench.ingest(source, store=STORE))
-    assert error.exit_code == 3
+    assert told(lambda: cclbench.ingest(source, store=STORE)).exit_code == 3
     assert s3.faults == []
     assert cclbench.runs(STORE) == []
     (left,) = {key.split("/")[1] for key in s3.objects("runs/")}
@@ -307,8 +305,7 @@ def test_an_upload_that_fails_leaves_no_run_and_the_next_one_works(s3: Service, 
     assert run.id == left
     assert {run["run"] for run in cclbench.runs(STORE)} == {left}
     assert not any("rank=7" in key for key in s3.objects("runs/"))
-    written = [path for method, path in s3.asked if method == "PUT"]
-    assert "manifest.json" in written[-1]
+    assert "manifest.json" in [path for method, path in s3.asked if method == "PUT"][-1]
 
 
 def test_a_large_file_is_written_in_parts(s3: Service, tmp_path: Path) -> None:
@@ -419,8 +416,7 @@ def test_a_large_trace_comes_whole_however_it_is_recognised(s3: Service, source:
         s3.put(f"traces/job/logs/{n}.txt", b"nothing")
     s3.asked.clear()
     run = cclbench.ingest(source, store=tmp_path)
-    manifest = json.loads((run.path / "manifest.json").read_text())
-    (evidence,) = manifest["evidence"]
+    (evidence,) = json.loads((run.path / "manifest.json").read_text())["evidence"]
     assert (evidence["name"], evidence["bytes"]) == ("slurm.log", len(log))
     assert s3.counted("GET", "/logs/") == 60
 

@@ -38,8 +38,7 @@ NODE = Machine(Hardware(per_node=2))
 def stored(folder: Path, *ops: object, link: Link, steps: int = 3) -> Run:
     """Two ranks that do the same."""
     program = Program(ops, steps=steps, closing=True)  # type: ignore[arg-type]
-    truth = simulate(Layout(dp=2), program, Network(link))
-    write(truth, folder / "traces")
+    write(simulate(Layout(dp=2), program, Network(link)), folder / "traces")
     return cclbench.ingest(folder / "traces", store=folder / "store")
 
 
@@ -59,8 +58,7 @@ def bound_by_compute(tmp_path_factory: pytest.TempPathFactory) -> Run:
         for i in range(1, 6)
         for op in (Collective("all_reduce", "dp", i * 300 << 10, f"{i}"), Compute(2_000_000))
     ]
-    folder = tmp_path_factory.mktemp("compute")
-    return stored(folder, *ops, Compute(20_000), link=Link(1_000, 1_000))
+    return stored(tmp_path_factory.mktemp("compute"), *ops, Compute(20_000), link=Link(1_000, 1_000))
 
 
 def step(found: ReplayResult, number: int = 0) -> float:

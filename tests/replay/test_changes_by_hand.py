@@ -157,8 +157,7 @@ def test_launches_of_a_graph_follow_at_once_unless_their_host_waits_between() ->
     starts = [0, 10_000, 30_000, 32_000, 108_000, 120_000, 125_000, 7_000, 9_000]
     assert graph.nodes.start[first].tolist() == starts
     graph.nodes.held[first[1], n.HOST_CAUSES.index("loader")] = 4_000
-    made = changed(launches(subject(graph), 0.0))
-    saved = (graph.nodes.gap - made.nodes.gap)[first]
+    saved = (graph.nodes.gap - changed(launches(subject(graph), 0.0)).nodes.gap)[first]
     assert saved.tolist() == [0, 6_000, 20_000, 0, 0, 0, 5_000, 0, 2_000]
     since = np.full(len(graph.nodes), -1)
     since[first[2]] = 7_000
@@ -166,8 +165,7 @@ def test_launches_of_a_graph_follow_at_once_unless_their_host_waits_between() ->
     assert (graph.nodes.gap - part.nodes.gap)[first].tolist() == [0, 0, 7_000, *[0] * 6]
     nothing = "no host takes time between two launches in the run's windows"
     assert launches(subject(graph, since=[-1] * len(since)), 0.0) == nothing
-    cpu = launched(0, 10, on_host=True)
-    assert launches(subject(cpu), 0.0) == nothing
+    assert launches(subject(launched(0, 10, on_host=True)), 0.0) == nothing
     assert launches(subject(launched(0)), 0.0) == nothing
 
 

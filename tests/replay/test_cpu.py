@@ -119,8 +119,7 @@ def test_a_pause_is_for_what_ends_about_then(end: float, transfer: tuple[float, 
     # what of a pause waits is over as much later as the transfer is
     later = lengthened(graph, dict.fromkeys(np.flatnonzero(nodes.kind == n.TRANSFER), 100))
     back = (nodes.kind == n.HOST) & (nodes.start == round(end * 1_000))
-    moved = later.start[back] - times.start[back]
-    assert moved.max(initial=0) == (100_000 if awaited else 0)
+    assert (later.start[back] - times.start[back]).max(initial=0) == (100_000 if awaited else 0)
 
 
 def test_a_transfer_follows_the_later_of_its_call_and_its_thread() -> None:

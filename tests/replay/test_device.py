@@ -188,8 +188,7 @@ def test_rows_of_which_few_have_a_launch_are_whole_programs(launched: int, each:
     launches = [launch(0, 0), launch(1, 1), launch(2, 2, "cudaGraphLaunch")]
     alone = [kernel(10 * i, 10 * i + 5, i - 1 if i <= launched else -1) for i in range(1, 5)]
     found = device(launches, *alone, kernel(60, 61, 2), kernel(70, 71, 2))
-    own = found.batch.tolist()
-    assert own == [*([-1] * 4 if each else [0, -1, -1, -1]), 2, 2]
+    assert found.batch.tolist() == [*([-1] * 4 if each else [0, -1, -1, -1]), 2, 2]
     assert found.fitted.any() == each
 
 
@@ -271,8 +270,7 @@ def test_transfers_are_issued_where_they_begin_and_awaited_where_they_end() -> N
     # it is over at 50, 38 behind the kernel before it, of which it has waited for 5
     own, _ = found_pairs(pair(1, 10, 50, wait=5), work=[kernel(0, 10), kernel(11, 12)])
     found = device_of(own)
-    wait = int(found.pairs.wait[0])
-    assert found.gap[wait] == 33_000
+    assert found.gap[int(found.pairs.wait[0])] == 33_000
 
 
 A100, H100 = "nvidia-a100-sxm-80gb", "nvidia-h100-sxm"
@@ -412,8 +410,7 @@ SGEMM = product(4096, "ampere_sgemm_128x128_tn", 8_000)
 def gains_us(folder: Path, ops: list[Op], *settings: str, device: str = "a100") -> tuple[float, float]:
     """What a step is shorter, at least and at most, µs."""
     write_trace(folder / "traces", ops, device=device)
-    run = cclbench.ingest(folder / "traces", store=folder / "store")
-    found = cclbench.whatif(run, *settings)
+    found = cclbench.whatif(cclbench.ingest(folder / "traces", store=folder / "store"), *settings)
     only = found.single_outcome
     return tuple((found.unchanged.step_ns - ns) / 1e3 for ns in (only.high_ns, only.low_ns))  # type: ignore[return-value]
 
@@ -449,8 +446,7 @@ def test_no_kernel_is_bounded_twice(tmp_path: Path) -> None:
     """What a product without tensor cores takes on them counts, not its roofline in fp32 as well."""
     settings = ("kernels[gemm].time=roofline", "kernels.time=tensor_cores")
     least, most = gains_us(tmp_path, [SGEMM], *settings)
-    alone = gains_us(tmp_path / "2", [SGEMM], settings[1])
-    assert (least, most) == alone
+    assert (least, most) == gains_us(tmp_path / "2", [SGEMM], settings[1])
 
 
 def test_a_kernel_gains_no_less_than_an_empty_one_takes(tmp_path: Path) -> None:

@@ -264,8 +264,7 @@ def test_a_graph_in_no_doubt_is_the_same_without_it() -> None:
     certain, plain = (simulate_nodes(one.nodes, one.cut) for one in (graph.without_doubt(), graph))
     assert certain.start.tolist() == plain.start.tolist()
     assert certain.end.tolist() == plain.end.tolist()
-    late = replace(graph, nodes=replace(graph.nodes, doubt=np.arange(len(graph.nodes))))
-    assert late.has_doubt
+    assert replace(graph, nodes=replace(graph.nodes, doubt=np.arange(len(graph.nodes)))).has_doubt
     assert replace(graph, assumed=graph.wait_edges()[:2]).has_doubt
 
 
@@ -357,8 +356,7 @@ def slowed(factor: float, seed: int) -> tuple[Graph, float]:
         while left > 1e-9:
             place = time % (ON + OFF)
             beside = place < ON
-            rest = (ON if beside else ON + OFF) - place
-            taken = min(rest, left * factor if beside else left)
+            taken = min((ON if beside else ON + OFF) - place, left * factor if beside else left)
             left -= taken / factor if beside else taken
             time += taken
         kernels.append(item(name, begin, time, corr=i))
@@ -387,8 +385,7 @@ def test_without_communication_kernels_take_the_time_of_their_work(factor: float
     graph, work = slowed(factor, seed=7)
     nodes = graph.nodes
     kernels = nodes.kind == n.COMPUTE
-    same = replay_contended(graph, factor)
-    assert abs(same.end - nodes.end)[kernels].max() <= 5_000
+    assert abs(replay_contended(graph, factor).end - nodes.end)[kernels].max() <= 5_000
     free = replace(graph, nodes=replace(nodes, dur=np.where(nodes.kind == n.TRANSFER, 0, nodes.dur)))
     times = replay_contended(free, factor)
     # to rounding; a kernel of 20 to 50 µs that begins or ends beside is off by its jitter at most
@@ -405,8 +402,7 @@ OURS = (
 
 @pytest.mark.parametrize("name", OURS)
 def test_our_data_points(name: str, repository: Path, evidence_store: Path) -> None:
-    run = cclbench.ingest(repository / "traces" / name, store=evidence_store)
-    replay = Replay(run)
+    replay = Replay(cclbench.ingest(repository / "traces" / name, store=evidence_store))
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
     nodes = replay.graph.nodes
     assert replay.graph.transfers.known.all()
@@ -415,8 +411,7 @@ def test_our_data_points(name: str, repository: Path, evidence_store: Path) -> N
 
 
 def test_eight_gpus(test_data: Path, evidence_store: Path) -> None:
-    run = cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=evidence_store)
-    replay = Replay(run)
+    replay = Replay(cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=evidence_store))
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
     assert int((replay.graph.nodes.kind == n.RENDEZVOUS).sum()) == 8
 
@@ -431,6 +426,5 @@ def test_eight_gpus(test_data: Path, evidence_store: Path) -> None:
     ],
 )
 def test_fixtures_with_launches(path: str, test_data: Path, evidence_store: Path) -> None:
-    run = cclbench.ingest(test_data / path, store=evidence_store)
-    replay = Replay(run)
+    replay = Replay(cclbench.ingest(test_data / path, store=evidence_store))
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)

@@ -275,8 +275,7 @@ def why_idle(graph: Graph, text: str, groups: dict[str, tuple[int, ...]]) -> str
     ],
 )
 def test_settings_that_touch_nothing(text: str, why: str | None) -> None:
-    graph = transfers([20, 100], [1_000, 9_000])
-    assert why_idle(graph, text, GROUPS) == why
+    assert why_idle(transfers([20, 100], [1_000, 9_000]), text, GROUPS) == why
 
 
 def test_a_run_without_collectives_has_nothing_that_links_touch() -> None:
@@ -326,8 +325,7 @@ def test_a_stated_latency_is_priced() -> None:
 def test_a_latency_between_nodes_acts_on_what_the_software_adds(
     machine: str, latency: str, hop: tuple[float, float, float]
 ) -> None:
-    made = changed(machine, f"scale_out.latency={latency}")
-    found = network_software(made, None)
+    found = network_software(changed(machine, f"scale_out.latency={latency}"), None)
     assert found.hop == pytest.approx(hop)
 
 

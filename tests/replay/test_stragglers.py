@@ -10,21 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import synthetic as sim
 from helpers.launch_trace import write_launches
 from helpers.replay_rows import Item, item, kernel, rank
 from helpers.replay_subjects import degrees
-from helpers.synthetic import (
-    Collective,
-    Compute,
-    Layout,
-    Link,
-    Network,
-    Program,
-    Straggler,
-    Transfer,
-    simulate,
-    write,
-)
 
 import cclbench
 from cclbench.ground.errors import InputError
@@ -130,34 +119,37 @@ def test_a_straggler_in_a_pipeline_holds_up_the_stages_behind_it(tmp_path: Path)
 
 
 def simulated(
-    tmp_path: Path, layout: Layout, ops: tuple[object, ...], **program: object
+    tmp_path: Path, layout: sim.Layout, ops: tuple[object, ...], **program: object
 ) -> tuple[float, StragglerSlowdown]:
     """The true slowdown of the job, and the one that is found."""
     ns = []
     for name in ("with", "without"):
         own = program if name == "with" else {}
-        made = Program(ops, steps=4, closing=True, **own)  # type: ignore[arg-type]
-        write(simulate(layout, made, Network(Link(10_000, 10)), seed=1), tmp_path / name)
+        made = sim.Program(ops, steps=4, closing=True, **own)  # type: ignore[arg-type]
+        sim.write(sim.simulate(layout, made, sim.Network(sim.Link(10_000, 10)), seed=1), tmp_path / name)
         run = cclbench.run(tmp_path / name, store=tmp_path / "store", metrics=["time.step"])
         ns.append(next(row["value"] for row in run.rows if row["rank"] is None and row["stat"] is None))
     run = cclbench.ingest(tmp_path / "with", store=tmp_path / "store")
     return ns[0] / ns[1], straggler_slowdown(run)
 
 
-STEP = (*(Compute(400_000), Compute(600_000), Collective("all_reduce", "dp", 1 << 20)) * 2, Compute(300_000))
+STEP = (
+    *(sim.Compute(400_000), sim.Compute(600_000), sim.Collective("all_reduce", "dp", 1 << 20)) * 2,
+    sim.Compute(300_000),
+)
 
 
 @pytest.mark.parametrize(
     ("stragglers", "cause"),
     [
         ({"slow": {3: 1_300}}, "compute"),
-        ({"stragglers": (Straggler(2, "compute", 500_000, op=1),)}, "compute"),
-        ({"stragglers": (Straggler(2, "launch", 3_000_000, op=1),)}, "launch"),
-        ({"stragglers": (Straggler(5, "copy", 400_000, op=2),)}, "copy"),
+        ({"stragglers": (sim.Straggler(2, "compute", 500_000, op=1),)}, "compute"),
+        ({"stragglers": (sim.Straggler(2, "launch", 3_000_000, op=1),)}, "launch"),
+        ({"stragglers": (sim.Straggler(5, "copy", 400_000, op=2),)}, "copy"),
     ],
 )
 def test_simulated_stragglers(stragglers: dict[str, object], cause: str, tmp_path: Path) -> None:
-    true, found = simulated(tmp_path, Layout(dp=8), STEP, **stragglers)
+    true, found = simulated(tmp_path, sim.Layout(dp=8), STEP, **stragglers)
     assert true > 1.05
     assert found.job == pytest.approx(true, rel=0.01)
     assert max(found.causes, key=lambda one: found.causes[one]) == cause
@@ -167,14 +159,14 @@ def test_simulated_stragglers(stragglers: dict[str, object], cause: str, tmp_pat
 
 
 def test_a_simulated_straggler_in_a_pipeline(tmp_path: Path) -> None:
-    micro = (Transfer("recv", 1 << 20), Compute(400_000), Transfer("send", 1 << 20))
-    true, found = simulated(tmp_path, Layout(dp=4, pp=2), micro * 4, slow={1: 1_400})
+    micro = (sim.Transfer("recv", 1 << 20), sim.Compute(400_000), sim.Transfer("send", 1 << 20))
+    true, found = simulated(tmp_path, sim.Layout(dp=4, pp=2), micro * 4, slow={1: 1_400})
     assert found.job == pytest.approx(true, rel=0.01)
     assert found.ranks[1] == pytest.approx(true, rel=0.01)
 
 
 def test_a_simulated_job_without_stragglers(tmp_path: Path) -> None:
-    true, found = simulated(tmp_path, Layout(dp=4), STEP)
+    true, found = simulated(tmp_path, sim.Layout(dp=4), STEP)
     assert (true, found.job) == (1, pytest.approx(1, rel=1e-3))
 
 
@@ -305,8 +297,7 @@ def test_what_the_median_rank_takes() -> None:
     work = ([kernel(0, first), kernel(first, 200), reduce(200, 220, (0, 9))] for first in (100, 140, 60))
     assert of_graph(build_graph(job_of(*work)), {}).job == 1.0
     # A rank that is faster than the median, 60, 100 and 100 µs, all-reduces after a kernel of its own
-    graph = build_graph(meeting((100, 100, 60), (101, 101, 61)))
-    assert of_graph(graph, {}).job == 1.0
+    assert of_graph(build_graph(meeting((100, 100, 60), (101, 101, 61))), {}).job == 1.0
 
 
 @pytest.mark.parametrize(

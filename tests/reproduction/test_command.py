@@ -78,8 +78,7 @@ def test_of_a_row_the_calls_with_most_time_are_chosen(call: Call, product_trace:
     assert (held["trace"]["calls"], held["trace"]["p50_s"]) == (1, 60e-6)
     by_shape = call("reproduce", product_trace, "--by", "shape", "--row", "2").out
     assert held_by(by_shape)["trace"]["calls"] == 2
-    by_kernel = call("reproduce", product_trace, "--by", "kernel", "--row", "1").out
-    assert by_kernel == script
+    assert call("reproduce", product_trace, "--by", "kernel", "--row", "1").out == script
     # several keys, filters and trees: the options of `ops` give the row
     for words, calls in (
         (("--by", "kernel,shape", "--row", "2"), 2),
@@ -169,15 +168,13 @@ def test_a_list_of_tensors_takes_a_stated_type(call: Call, gpu_trace: Callable[.
     refused = call("reproduce", trace, "--row", "1")
     assert (refused.code, refused.out) == (2, "")
     assert "state it with --dtype" in refused.err
-    script = call("reproduce", trace, "--row", "1", "--dtype", "float16").out
-    held = held_by(script)
+    held = held_by(call("reproduce", trace, "--row", "1", "--dtype", "float16").out)
     assert held["stated_dtype"] == "float16"
     assert held["arguments"][0]["tensors"][0] == {"shape": [4, 2], "dtype": "float16", "strides": None}
 
 
 def test_a_hostile_name_is_refused_and_quoted(call: Call, gpu_trace: Callable[..., Path]) -> None:
-    trace = gpu_trace("aten::mm'''\n__import__('os')", **PRODUCT)
-    answer = call("reproduce", trace, "--row", "1")
+    answer = call("reproduce", gpu_trace("aten::mm'''\n__import__('os')", **PRODUCT), "--row", "1")
     assert (answer.code, answer.out) == (2, "")
     assert "\\n__import__" in answer.err
     kernel = "'''\nimport os #"

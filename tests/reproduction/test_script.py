@@ -86,8 +86,7 @@ def test_the_program_holds_the_call_and_its_time_in_the_trace() -> None:
 def test_repeats_take_some_two_seconds() -> None:
     """40 ms a call: 50 calls; 10 s a call: the fewest, 10; no time at all: the most."""
     for ns, repeats in ((40_000_000, 50), (10_000_000_000, 10), (0, 200)):
-        described = call_description(recorded(times_ns=np.array([ns], np.int64)))
-        assert described["repeats"] == repeats
+        assert call_description(recorded(times_ns=np.array([ns], np.int64)))["repeats"] == repeats
 
 
 def test_a_gpu_trace_names_device_kernels_and_tf32() -> None:

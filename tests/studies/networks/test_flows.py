@@ -99,8 +99,7 @@ def test_only_flows_within_windows_count_in_all_their_parts() -> None:
     found = flows(subject(graph, groups=ALL, machine=one.machine, since=since.tolist()))
     assert found.measured_ns.tolist() == [40_000]
     assert len(found.nodes) == 4
-    outside = subject(graph, groups=ALL, machine=one.machine, since=[-1] * len(since))
-    assert flows_of(outside) is None
+    assert flows_of(subject(graph, groups=ALL, machine=one.machine, since=[-1] * len(since))) is None
     assert flows_of(on(graph, ALL, per_node=4)) is None
 
 
@@ -219,12 +218,10 @@ def sharing(*spans: tuple[float, float], demand: Sequence[float] = (), after: fl
         ("all_reduce", f"g{i}", (2 * i, 2 * i + 1), begin, end) for i, (begin, end) in enumerate(spans)
     )
     graph = traced(2 * len(spans), *calls)
-    groups = {f"g{i}": (2 * i, 2 * i + 1) for i in range(len(spans))}
-    found = flows(on(graph, groups, per_node=1))
+    found = flows(on(graph, {f"g{i}": (2 * i, 2 * i + 1) for i in range(len(spans))}, per_node=1))
     wanted = np.array(demand or [1.0] * len(spans))[np.argsort(np.argsort(found.gate))]
     object.__setattr__(found, "demand", wanted)
-    use = np.ones((len(spans), 1))
-    made = share_links(graph, found, use, np.array([100.0]), np.array([after]))
+    made = share_links(graph, found, np.ones((len(spans), 1)), np.array([100.0]), np.array([after]))
     times = simulate_nodes(made.nodes, made.cut)
     ends = [0.0] * len(spans)
     for i, end in zip(found.nodes.tolist(), times.end[found.nodes].tolist(), strict=True):

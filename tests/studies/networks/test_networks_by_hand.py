@@ -55,8 +55,7 @@ def test_an_all_to_all_sends_a_message_to_each_peer_on_another_node() -> None:
 @pytest.mark.parametrize(("machine", "leaves"), [(APART, True), (TOGETHER, False)])
 def test_a_group_alone_on_its_nodes_fills_their_interfaces(machine: Machine, leaves: bool) -> None:
     """Two transfers, one behind the other: each has all of its node's one interface, of which 1/2 is left."""
-    graph = reduced((0, 20, 1_000, 0), (100, 130, 1_000, 0))
-    one = subject(graph, groups=PAIR, machine=machine)
+    one = subject(reduced((0, 20, 1_000, 0), (100, 130, 1_000, 0)), groups=PAIR, machine=machine)
     if not leaves:
         nothing = "no transfer within the run's windows leaves a node"
         assert oversubscription(one, 2.0) == rails(one, 2.0) == nothing

@@ -36,15 +36,13 @@ def costs_of(ranks: int, kind: str = "all_gather") -> tuple[CollectiveCost, Coll
 )
 def test_idle_links_are_a_matter_of_the_slice_s_shape(ranks: int, idle: float) -> None:
     own, all_links = costs_of(ranks)
-    used = all_links.beta_s_per_byte / own.beta_s_per_byte
-    assert 1 - used == pytest.approx(idle, abs=1e-9)
+    assert 1 - (all_links.beta_s_per_byte / own.beta_s_per_byte) == pytest.approx(idle, abs=1e-9)
 
 
 def test_an_all_reduce_is_both_halves() -> None:
     own, all_links = costs_of(16, "all_reduce")
     assert own.beta_s_per_byte / all_links.beta_s_per_byte == pytest.approx(3)
-    gather = costs_of(16)[1]
-    assert all_links.beta_s_per_byte == pytest.approx(2 * gather.beta_s_per_byte)
+    assert all_links.beta_s_per_byte == pytest.approx(2 * costs_of(16)[1].beta_s_per_byte)
     # half of 16 hops, there and back, at 1 µs each
     assert all_links.steps[1].count == 16
 

@@ -110,8 +110,7 @@ def late_rank(ns: int, world: int = 8) -> Replay:
     layout = Layout(dp=world, gpus_per_host=8)
     ops = (Compute(500_000), Collective("all_reduce", "dp", 256 * ONE_MIB))
     network = Network(Link(20_000, 5))
-    truth = simulate(layout, program(*ops, slow={3: 1000 + ns // 500}), network)
-    replay = replayed(truth)
+    replay = replayed(simulate(layout, program(*ops, slow={3: 1000 + ns // 500}), network))
     replay.machine = Machine(Hardware(per_node=8, system="dgx-a100"))
     return replay
 
