@@ -29,34 +29,26 @@ from cclbench.ground.errors import UsageError
 from cclbench.operator_table import OperatorTable, operator_costs
 from cclbench.present.sections import kernel_notes
 
+Rows = Sequence[OperatorRow]
+
 
 def a_row(key: str, time_ns: int, **other: Any) -> OperatorRow:
     """A row; modelled where it has FLOPs."""
-    values: dict[str, Any] = {
-        "calls": 1,
-        "share": 0.0,
-        **dict.fromkeys(("flops", "bytes", "flops_per_s", "bytes_per_s", "roofline_s", "gap_s", "why_not")),
-        "bound": "unknown",
-        "modelled_share": 1.0 if other.get("flops") else 0.0,
-        "operator": key.partition("(")[0],
-        "family": None,
-        "precision": None,
-    }
+    unknown = ("flops", "bytes", "flops_per_s", "bytes_per_s", "roofline_s", "gap_s", "why_not")
+    values: dict[str, Any] = dict.fromkeys((*unknown, "family", "precision"))
+    values |= {"calls": 1, "share": 0.0, "bound": "unknown", "operator": key.partition("(")[0]}
+    values["modelled_share"] = 1.0 if other.get("flops") else 0.0
     return OperatorRow(words=other.pop("words", (key,)), time_ns=time_ns, **(values | other))
 
 
-def a_table(by: By, rows: Sequence[OperatorRow], steps: int) -> OperatorTable:
+def a_table(by: By, rows: Rows, steps: int) -> OperatorTable:
     """A table of those rows over that many steps of rank 0."""
     time_ns, shares = sum(row.time_ns for row in rows), (1.0, 1.0)
     return OperatorTable("run", by, "steps", (0,), steps, time_ns, *shares, None, tuple(rows), len(rows), ())
 
 
 def tables(
-    ops: Sequence[OperatorRow],
-    steps: int = 1,
-    shapes: Sequence[OperatorRow] = (),
-    modules: Sequence[OperatorRow] = (),
-    kernels: Sequence[OperatorRow] = (),
+    ops: Rows, steps: int = 1, shapes: Rows = (), modules: Rows = (), kernels: Rows = ()
 ) -> OperatorTables:
     """A run's operators; without modules none of them names one."""
     silent = a_row("none", sum(row.time_ns for row in ops))
@@ -88,7 +80,6 @@ def test_calls_with_the_same_shapes_that_run_other_kernels() -> None:
 
 
 def told(changes: Sequence[WorkChange]) -> list[tuple[str, int]]:
-    """Names and whole ns."""
     return [(one.name, one.change_ns) for one in changes]
 
 
@@ -212,18 +203,14 @@ def test_each_run_that_has_operators_is_set_against_the_first(monkeypatch: pytes
 @pytest.mark.parametrize(
     "known", [{"A": 40}, {"B": 50, "C": 60}, {"A": 0, "B": 50}, {"A": None, "B": 50}, {}]
 )
-def test_without_two_that_have_operators_there_is_no_difference(
-    monkeypatch: pytest.MonkeyPatch, known: dict[str, int | None]
-) -> None:
+def test_one_with_operators_has_none(monkeypatch: pytest.MonkeyPatch, known: dict[str, int | None]) -> None:
     assert with_operators(monkeypatch, known) == []
 
 
 @pytest.mark.parametrize(
     ("window", "asked"), [("trace", "trace"), ("annotations", "annotations"), (None, "steps")]
 )
-def test_operators_are_those_of_the_windows_of_the_step_time(
-    monkeypatch: pytest.MonkeyPatch, window: str | None, asked: str
-) -> None:
+def test_operators_are_of_windows(monkeypatch: pytest.MonkeyPatch, window: str | None, asked: str) -> None:
     seen: list[str] = []
 
     def found(_: Any, __: Any, *, window: str, **___: Any) -> list[OperatorTable]:

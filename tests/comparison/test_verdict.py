@@ -31,7 +31,6 @@ def judged(before: list[Row], after: list[Row]) -> Versus:
 
 
 def between(base: Sequence[float], other: Sequence[float]) -> RatioInterval:
-    """The interval of the steps of one capture each."""
     return compare_captures([np.array(base)], [np.array(other)])
 
 
@@ -213,29 +212,20 @@ def test_the_interval_of_a_rate_is_that_of_its_inverse() -> None:
     assert found.low < found.ratio < found.high
 
 
+ONE, TWO = parts_of(compute=1.0), parts_of(compute=2.0)
+STATED, SERVING = subject("A", ONE, card()), subject("B", TWO, card(workload__phase="inference"))
+FEWER = subject("B", [*TWO, row(TOKENS, None, "1/s")], card(workload__batch__global=8))
+WHOLE = subject("A", [r | {"window": "trace"} for r in ONE])
+IDLE = subject("B", [row("time.step", None, reason="the trace has no work")])
+
+
 @pytest.mark.parametrize(
     ("base", "other", "says"),
     [
-        (
-            subject("A", parts_of(compute=1.0), card()),
-            subject("B", [*parts_of(compute=2.0), row(TOKENS, None, "1/s")], card(workload__batch__global=8)),
-            "their work differs (global batch 8 against 16) and A has no throughput.tokens_per_device",
-        ),
-        (
-            subject("A", parts_of(compute=1.0), card()),
-            subject("B", parts_of(compute=2.0), card(workload__phase="inference")),
-            "their steps are of different kinds (phase inference against training)",
-        ),
-        (
-            subject("A", [r | {"window": "trace"} for r in parts_of(compute=1.0)]),
-            subject("B", parts_of(compute=2.0)),
-            "the window of A is its whole trace, not a step",
-        ),
-        (
-            subject("A", parts_of(compute=1.0)),
-            subject("B", [row("time.step", None, reason="the trace has no work")]),
-            "B has no time.step (the trace has no work)",
-        ),
+        (STATED, FEWER, f"their work differs (global batch 8 against 16) and A has no {TOKENS}"),
+        (STATED, SERVING, "their steps are of different kinds (phase inference against training)"),
+        (WHOLE, subject("B", TWO), "the window of A is its whole trace, not a step"),
+        (subject("A", ONE), IDLE, "B has no time.step (the trace has no work)"),
     ],
 )
 def test_what_cannot_be_ranked_says_why(base: object, other: object, says: str) -> None:

@@ -34,6 +34,13 @@ NOTHING_ELSE |= {"assumed": (np.empty(0, np.int64), np.empty(0, np.int64))}
 """Of a graph of two ranks: no names, nothing inferred."""
 
 
+def transfers(nbytes: int, *instances: int) -> Transfers:
+    """All-reduces of two ranks, of those instances."""
+    count = len(instances)
+    sizes = np.full(count, 2), np.full(count, nbytes), np.ones(count, np.bool_)
+    return Transfers(("all_reduce",) * count, ("0-1",) * count, *sizes, np.array(instances))
+
+
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     """Two ranks, times in ns.
@@ -62,15 +69,8 @@ def graph() -> Graph:
         (MEETING, TRANSFER_1, 0),
     ]  # fmt: skip
     source, target, lag = (np.array(column, np.int64) for column in zip(*edges, strict=True))
-    two = np.array([2, 2])
-    return Graph(
-        nodes=nodes,
-        cut=cut_pieces(nodes, source, target, lag),
-        transfers=Transfers(
-            ("all_reduce",) * 2, ("0-1",) * 2, two, two * 512, two > 0, np.zeros(2, np.int64)
-        ),
-        **NOTHING_ELSE,
-    )
+    cut = cut_pieces(nodes, source, target, lag)
+    return Graph(nodes=nodes, cut=cut, transfers=transfers(1_024, 0, 0), **NOTHING_ELSE)
 
 
 @pytest.fixture(scope="module")
@@ -146,19 +146,8 @@ def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
     a, b = 8, 9
     source = np.array([0, 4, a, a, 2, 6, b, b])
     target = np.array([a, a, 1, 5, b, b, 3, 7])
-    graph = Graph(
-        nodes=nodes,
-        cut=cut_pieces(nodes, source, target, np.zeros(8, np.int64)),
-        transfers=Transfers(
-            ("all_reduce",) * 4,
-            ("0-1",) * 4,
-            np.full(4, 2),
-            np.full(4, 64),
-            np.ones(4, np.bool_),
-            np.array([0, 1, 0, 1]),
-        ),
-        **NOTHING_ELSE,
-    )
+    cut = cut_pieces(nodes, source, target, np.zeros(8, np.int64))
+    graph = Graph(nodes=nodes, cut=cut, transfers=transfers(64, 0, 1, 0, 1), **NOTHING_ELSE)
     times = simulate_nodes(nodes, graph.cut)
     needed = graph_dependencies(graph)
     for place in (0, 1):

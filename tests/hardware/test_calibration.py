@@ -64,17 +64,14 @@ def swept(nodes: int, bump: float = 1.0, kind: str = "all_reduce") -> Sweep:
 
 
 def calibrated(*given: Sweep) -> Calibration:
-    """The calibration by these sweeps."""
     return calibrate(given, NODE)  # type: ignore[return-value]
 
 
 def predicted(by: Calibration, size: float, ranks: int, kind: str = "all_reduce") -> Prediction:
-    """A prediction of the calibrated model."""
     return by.price_collective(kind, size, range(ranks), NODE)  # type: ignore[return-value]
 
 
 def ratio(found: Prediction) -> float:
-    """How many times the formulas' time a prediction is."""
     return float(found.time_s[0] / found.formula_s[0])
 
 
@@ -165,9 +162,7 @@ def test_a_deviation_within_scatter_is_none(times: float, count: int, octaves: i
     exchanged=st.booleans(),
     size=st.floats(0, 40).map(lambda power: 2.0**power),
 )
-def test_two_sizes_that_contradict_one_another_change_no_other(
-    slower: float, faster: float, first: int, exchanged: bool, size: float
-) -> None:
+def test_contradicting_sizes(slower: float, faster: float, first: int, exchanged: bool, size: float) -> None:
     """One slower, one faster than the model: from a doubling beside each, predictions are the model's."""
     sweep = factors(*((faster, slower) if exchanged else (slower, faster)), first=first)
     assume(min(abs(np.log2(size / own)) for own in sweep.bytes) >= 1)
@@ -323,7 +318,6 @@ def test_a_calibration_is_of_its_system() -> None:
     ],
 )
 def test_what_is_no_calibration(tmp_path: Path, text: str) -> None:
-    """One error that names the file."""
     path = tmp_path / "c.yaml"
     path.write_text(text, "utf-8")
     with pytest.raises(InputError) as error:
@@ -333,7 +327,6 @@ def test_what_is_no_calibration(tmp_path: Path, text: str) -> None:
 
 
 def test_a_missing_huge_or_wordy_calibration(tmp_path: Path) -> None:
-    """Neither is read."""
     with pytest.raises(InputError, match="cannot be read"):
         read_calibration(tmp_path / "none.yaml")
     path = tmp_path / "huge.yaml"
@@ -388,7 +381,6 @@ def test_beyond_the_sizes_measured_it_says_so() -> None:
 
 @pytest.mark.parametrize("size", [-1, float("nan"), float("inf"), 2**61])
 def test_sizes_are_bounded(size: float) -> None:
-    """As `price` bounds them."""
     fitted = calibrated(swept(2))
     with pytest.raises(UsageError):
         fitted.price_collective("all_reduce", size, range(8), NODE)

@@ -476,41 +476,20 @@ def test_memory_within_a_tenth_is_an_accelerator_s(known: int | None, reported: 
 
 def test_figures_are_numbers_with_the_key_of_their_source() -> None:
     """Sizes whole, rates in base SI, what has no source in parentheses as it is written."""
-    given, cited = parse_figures(
-        {
-            "id": "8 (x)",
-            "notes": "8 GB (x)",
-            "hbm_bytes": "1.5 GB (a-1)",
-            "peak_flops_per_s": {"bf16": "2 TFLOP/s (b)", "fp8": None},
-            "transports": {"x": {"latency_s": "3 us (unverified)"}},
-            "scale_up": {
-                "dims": "2 x 4 (a)",
-                "bytes_per_s": "8 Gb/s (a)",
-                "wraps": "false (a)",
-                "fabric": "y",
-            },
-            "per_node": "8 (a)",
-            "usable_fraction": "0.5 (a)",
-            "vendor": "nvidia (A)",
-        }
-    )
-    assert given == {
-        "id": "8 (x)",
-        "notes": "8 GB (x)",
-        "hbm_bytes": 1_500_000_000,
-        "peak_flops_per_s": {"bf16": 2e12, "fp8": None},
-        "transports": {"x": {"latency_s": 3e-6}},
-        "scale_up": {"dims": (2, 4), "bytes_per_s": 1e9, "wraps": False, "fabric": "y"},
-        "per_node": 8,
-        "usable_fraction": 0.5,
-        "vendor": "nvidia (A)",
-    }
+    words = {"id": "8 (x)", "notes": "8 GB (x)", "vendor": "nvidia (A)"}
+    sizes = {"hbm_bytes": "1.5 GB (a-1)", "per_node": "8 (a)", "usable_fraction": "0.5 (a)"}
+    rates: dict[str, Any] = {"peak_flops_per_s": {"bf16": "2 TFLOP/s (b)", "fp8": None}}
+    rates["transports"] = {"x": {"latency_s": "3 us (unverified)"}}
+    links = {"dims": "2 x 4 (a)", "bytes_per_s": "8 Gb/s (a)", "wraps": "false (a)", "fabric": "y"}
+    given, cited = parse_figures({**words, **sizes, **rates, "scale_up": links})
+    expected = {**words, "hbm_bytes": 1_500_000_000, "per_node": 8, "usable_fraction": 0.5}
+    expected |= {"peak_flops_per_s": {"bf16": 2e12, "fp8": None}, "transports": {"x": {"latency_s": 3e-6}}}
+    expected["scale_up"] = {"dims": (2, 4), "bytes_per_s": 1e9, "wraps": False, "fabric": "y"}
+    assert given == expected
     assert isinstance(given["hbm_bytes"], int)
-    assert cited == {
-        "hbm_bytes": "a-1", "peak_flops_per_s.bf16": "b", "transports.x.latency_s": "unverified",
-        "scale_up.dims": "a", "scale_up.bytes_per_s": "a", "scale_up.wraps": "a", "per_node": "a",
-        "usable_fraction": "a",
-    }  # fmt: skip
+    others = {"hbm_bytes": "a-1", "peak_flops_per_s.bf16": "b", "transports.x.latency_s": "unverified"}
+    of_a = ("scale_up.dims", "scale_up.bytes_per_s", "scale_up.wraps", "per_node", "usable_fraction")
+    assert cited == others | dict.fromkeys(of_a, "a")
     # texts of all fields but those of words; below a field any word is one
     entry = {"id": "x", "notes": "n", "kind": "k", "a": "1", "b": {"id": "2", "c": None}, "d": ["e"]}
     assert list(written_leaves(entry)) == [(("a",), "1"), (("b", "id"), "2")]
@@ -569,9 +548,7 @@ TURING, AMPERE = 64, 128
         ("nvidia-rtx-pro-6000", AMPERE, 2617, 512, 28),
     ],
 )  # fmt: skip
-def test_peaks_and_bandwidth_follow_from_the_parts(
-    name: str, lanes: int, boost_mhz: float, bus_bits: int, gbit_per_s: float
-) -> None:
+def test_rates_by_parts(name: str, lanes: int, boost_mhz: float, bus_bits: int, gbit_per_s: float) -> None:
     device = catalog.accelerator(name)
     fp32 = device.peak_flops_per_s["fp32"]
     assert fp32 == pytest.approx(device.sm_count * lanes * 2 * boost_mhz * 1e6, rel=0.01)

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cclbench.ground.schema import COLLECTIVE_KINDS
+from cclbench.hardware.collectives import CollectiveCost as Cost
 from cclbench.hardware.collectives import (
-    CollectiveCost,
     Group,
     NoPrice,
     Prediction,
@@ -39,14 +40,9 @@ def one_node(ranks: int, **changes: object) -> Group:
 
 def nodes(count: int, per_node: int, **changes: object) -> Group:
     """Such nodes with 40 GB/s of interfaces each and 10 µs of transport."""
-    group = replace(
-        one_node(count * per_node),
-        nodes=count,
-        out_bytes_per_s=40 * GB,
-        nic_bytes_per_s=40 * GB / per_node,
-        out_hop=LatencyRange(10e-6, 10e-6, 10e-6),
-    )
-    return replace(group, **changes)  # type: ignore[arg-type]
+    given = {"nodes": count, "out_bytes_per_s": 40 * GB, "nic_bytes_per_s": 40 * GB / per_node}
+    given["out_hop"] = LatencyRange(10e-6, 10e-6, 10e-6)
+    return replace(one_node(count * per_node), **given | changes)  # type: ignore[arg-type]
 
 
 def per_byte(seconds: float) -> object:
@@ -54,10 +50,7 @@ def per_byte(seconds: float) -> object:
     return pytest.approx(seconds, rel=1e-9, abs=0)
 
 
-def cost(
-    kind: str, group: Group, algorithm: str, protocol: str = "Simple", assumed: Assumed = PLAIN
-) -> CollectiveCost:
-    """The one cost of that algorithm and protocol."""
+def cost(kind: str, group: Group, algorithm: str, protocol: str = "Simple", assumed: Assumed = PLAIN) -> Cost:
     costs = algorithm_costs(kind, group, assumed, algorithm=algorithm)
     (found,) = [each for each in costs if (each.algorithm, each.protocol) == (algorithm, protocol)]
     return found
@@ -396,14 +389,7 @@ LAUNCH = (1, pytest.approx(6e-6), "launch")
          *((7 / 8, 96.5e9 / 2 / 2, "links of an accelerator"), (), 0)),
     ],
 )  # fmt: skip
-def test_terms_of_a_cost(
-    name: str,
-    group: Group,
-    steps: tuple[object, ...],
-    traffic: tuple[float, float, str],
-    late: tuple[object, ...],
-    eager: float,
-) -> None:
+def test_terms_of_a_cost(name: str, group: Group, steps: Any, traffic: Any, late: Any, eager: float) -> None:
     """Steps after the launch, µs each; the share of S and its narrowest rate; what late messages add."""
     kind, algorithm, protocol = name.split()
     found = cost(kind, group, algorithm, protocol, SLOW)
@@ -479,35 +465,34 @@ def test_ll_moves_so_much_at_most(group: Group, rate: float) -> None:
         assert nccl_constants(None).ll_bytes_per_s(group) == pytest.approx(rate * 1e9)
 
 
-DOES = {
-    "hierarchical": ([("all_reduce", nodes(4, 2))], [("all_reduce", nodes(4, 1)), ("all_reduce", one_node(4)),
-                     ("broadcast", nodes(4, 2))]),
-    "halving_doubling": ([("all_gather", one_node(8))], [("all_gather", one_node(6)),
-                         ("broadcast", one_node(8))]),
-    "recursive_doubling": ([("all_reduce", nodes(4, 2))], [("all_reduce", nodes(3, 2)),
-                           ("broadcast", nodes(4, 2))]),
-    "binomial": ([("reduce", nodes(3, 2))], [("reduce", nodes(4, 3)), ("all_reduce", nodes(4, 2))]),
-    "bruck": ([("all_gather", nodes(3, 3))], [("all_reduce", nodes(4, 2))]),
-    "direct": ([("all_gather", one_node(8)), ("all_gather", one_node(8, peers="mesh"))],
-               [("all_gather", one_node(8, peers="pcie-tree")), ("all_gather", nodes(2, 4)),
-                ("broadcast", one_node(8))]),
-    "pat": ([("all_gather", nodes(8, 1))], [("all_reduce", nodes(8, 1)), ("broadcast", nodes(8, 1)),
-            ("all_gather", nodes(4, 2))]),
-    "tree": ([], [("all_gather", one_node(8))]),
-    "nvls": ([("all_gather", one_node(2, **SWITCHES))], [("broadcast", one_node(2, **SWITCHES)),
-             ("all_reduce", one_node(2, reduces=True)), ("all_reduce", nodes(2, 2, **SWITCHES))]),
-    "nvls_tree": ([("all_reduce", nodes(2, 2, **SWITCHES))], [("all_gather", nodes(2, 2, **SWITCHES)),
-                  ("all_reduce", nodes(2, 1, **SWITCHES)), ("all_reduce", one_node(2, **SWITCHES))]),
-    "ring": ([("reduce", one_node(2))], [("gather", one_node(2))]),
-    "p2p": ([], [("all_reduce", one_node(2))]),
-}  # fmt: skip
-"""By algorithm the collectives that it does, and those that it does not."""
+DOES = """
+hierarchical       all_reduce 4x2 | all_reduce 4x1, all_reduce 4, broadcast 4x2
+halving_doubling   all_gather 8 | all_gather 6, broadcast 8
+recursive_doubling all_reduce 4x2 | all_reduce 3x2, broadcast 4x2
+binomial           reduce 3x2 | reduce 4x3, all_reduce 4x2
+bruck              all_gather 3x3 | all_reduce 4x2
+direct             all_gather 8, all_gather 8 mesh | all_gather 8 pcie-tree, all_gather 2x4, broadcast 8
+pat                all_gather 8x1 | all_reduce 8x1, broadcast 8x1, all_gather 4x2
+tree               | all_gather 8
+nvls               all_gather 2 switches | broadcast 2 switches, all_reduce 2 reduces, all_reduce 2x2 switches
+nvls_tree all_reduce 2x2 switches | all_gather 2x2 switches, all_reduce 2x1 switches, all_reduce 2 switches
+ring               reduce 2 | gather 2
+p2p                | all_reduce 2
+"""
+"""By algorithm the collectives that it does, and those that it does not: kind, accelerators, or nodes x
+accelerators, and what is special of them."""
+SPECIAL: dict[str, dict[str, object]] = {"switches": SWITCHES, "reduces": {"reduces": True}}
+SPECIAL |= {name: {"peers": name} for name in ("mesh", "pcie-tree")}
 
 
-@pytest.mark.parametrize("name", DOES)
-def test_what_an_algorithm_does(name: str) -> None:
-    for calls, there in zip(DOES[name], (True, False), strict=True):
-        for kind, group in calls:
+@pytest.mark.parametrize("line", DOES.strip().splitlines(), ids=lambda line: line.partition(" ")[0])
+def test_what_an_algorithm_does(line: str) -> None:
+    name, _, rest = line.partition(" ")
+    for calls, there in zip(rest.split("|"), (True, False), strict=True):
+        for kind, size, *special in filter(None, (call.split() for call in calls.split(","))):
+            count, _, each = size.partition("x")
+            group = nodes(int(count), int(each)) if each else one_node(int(count))
+            group = replace(group, **{key: value for of in special for key, value in SPECIAL[of].items()})
             found = {each.algorithm for each in algorithm_costs(kind, group, PLAIN, algorithm=name)}
             assert (name in found) is there, (kind, group)
 

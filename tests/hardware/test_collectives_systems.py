@@ -38,14 +38,12 @@ TORUS = System("pod", "system", "a-chip", 4, AXES, None, "tpu")
 
 
 def group(system: System, ranks: range | list[int], transport: str | None = None) -> Group:
-    """The group, which is not refused."""
     found = group_of(system, ranks, transport=transport)
     assert isinstance(found, Group), found
     return found
 
 
 def refused(system: System, ranks: range | list[int], transport: str | None = None) -> NoPrice:
-    """Why the group is refused."""
     return group_of(system, ranks, transport=transport)  # type: ignore[return-value]
 
 

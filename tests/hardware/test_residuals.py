@@ -224,12 +224,10 @@ def test_a_ratio_of_two_predictions() -> None:
 
 @pytest.fixture(autouse=True)
 def scripts(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripts of the repository are importable."""
     monkeypatch.syspath_prepend(repository / "scripts")
 
 
 def program(name: str) -> ModuleType:
-    """A module of the scripts' folder."""
     return importlib.import_module(name)
 
 
@@ -305,13 +303,8 @@ def test_predictions_beyond_all_sweeps_say_so(test_data: Path) -> None:
     assert "extrapolation" not in reason("dgx-h100", 256) + reason("gb200-nvl72", 72)
     assert "no sweep of more than 256 ranks" in reason("dgx-h100", 264)
     assert "between scale-up domains of several nodes" in reason("gb200-nvl72", 144)
-    racks = list(
-        public_sweeps.with_formulas(
-            public
-            for public in public_sweeps.folder_sweeps(test_data / "nccl_tests_more")
-            if "2racks" in public.file
-        )
-    )
+    more = public_sweeps.folder_sweeps(test_data / "nccl_tests_more")
+    racks = list(public_sweeps.with_formulas(public for public in more if "2racks" in public.file))
     most = {public.sweep.kind: float(np.exp(observed.residual.max())) for public, observed in racks}
     assert most == pytest.approx({"all_reduce": 1.9, "all_to_all": 3.5}, abs=0.05)
     kept = current_residuals()

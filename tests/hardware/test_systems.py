@@ -276,12 +276,10 @@ NODE = System("node", "system", "chip", 4, LINKS, ScaleOut(OUT, 4, 50e9), "amper
 
 
 def with_links(**changes: object) -> System:
-    """The node with other links."""
     return structs.replace(NODE, scale_up=structs.replace(NODE.scale_up, **changes))
 
 
 def rate(system: System, ranks: Sequence[int]) -> float:
-    """B/s of the group's rate, which there is."""
     return rate_of(system, ranks).bytes_per_s  # type: ignore[union-attr]
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
+Floats = npt.NDArray[np.float64]
 _BEGIN = 1_766_000_000.0
 
 
@@ -102,7 +103,7 @@ def _irregular(rng: np.random.Generator, steps: int) -> npt.NDArray[np.bool_]:
     return slow
 
 
-def _drift(rng: np.random.Generator, steps: int) -> npt.NDArray[np.float64]:
+def _drift(rng: np.random.Generator, steps: int) -> Floats:
     """A factor by step: none, a slope, or a change of level."""
     kind, size = rng.integers(3), rng.uniform(-0.3, 0.4)
     if kind == 0:
@@ -112,9 +113,7 @@ def _drift(rng: np.random.Generator, steps: int) -> npt.NDArray[np.float64]:
     return np.where(np.arange(steps) < rng.integers(steps), 1.0, 1 + size)
 
 
-def _with_outliers(
-    rng: np.random.Generator, seconds: npt.NDArray[np.float64], rare: float
-) -> npt.NDArray[np.float64]:
+def _with_outliers(rng: np.random.Generator, seconds: Floats, rare: float) -> Floats:
     """Some steps, that share of all, take a second longer in the mean."""
     return seconds + rng.exponential(1.0, len(seconds)) * (rng.random(len(seconds)) < rare)
 
@@ -133,7 +132,7 @@ def _attempts(rng: np.random.Generator, steps: int, each: int) -> list[tuple[int
 def _text(
     line: Callable[[int, float, float], str],
     attempts: list[tuple[int, int]],
-    each_attempt: list[npt.NDArray[np.float64]],
+    each_attempt: list[Floats],
     each: int,
     warm_up: int,
 ) -> str:

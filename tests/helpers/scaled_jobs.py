@@ -94,12 +94,10 @@ class Job:
 
     @property
     def network(self) -> sim.Network:
-        """The true one."""
         return PricedNetwork(noise=self.noise, seed=self.seed)
 
     @property
     def settings(self) -> list[str]:
-        """The scenario of the large layout."""
         names = ("dp", "tp", "pp", "ep")
         pairs = [(name, getattr(self.small, name), getattr(self.large, name)) for name in names]
         return [f"parallelism.{name}={new}" for name, old, new in pairs if old != new]
@@ -160,7 +158,6 @@ LAYOUTS = [
 
 
 def job(seed: int) -> Job:
-    """One by chance."""
     random = Random(seed)  # noqa: S311 - chance that repeats
     small, large = LAYOUTS[seed % len(LAYOUTS)]
     pipelined = large.pp > 1
@@ -200,7 +197,6 @@ class Scaled:
 
     @property
     def held(self) -> bool:
-        """Whether the bounds contain the truth."""
         return self.predicted.low_ns <= self.large_ns <= self.predicted.high_ns
 
 

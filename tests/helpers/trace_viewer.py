@@ -51,7 +51,6 @@ class Viewer:
 
     @classmethod
     def of(cls, path: Path) -> Viewer:
-        """The file as it is shown."""
         raw = path.read_bytes()
         text = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
         viewer = cls(json.loads(text, parse_float=Decimal, parse_int=Decimal))

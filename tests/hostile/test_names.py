@@ -58,14 +58,10 @@ def trace(rank: int, *, longer: float = 0) -> str:
                 device | {"name": name, "ts": begin + 5, "dur": length, "args": launch | more},
             ]
         events.append(host | {"cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": at, "dur": 950})
-    return json.dumps(
-        {
-            "schemaVersion": 1,
-            "deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}],
-            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2},
-            "traceEvents": events,
-        }
-    )
+    device = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}
+    job = {"backend": "nccl", "rank": rank, "world_size": 2}
+    document = {"schemaVersion": 1, "deviceProperties": [device], "distributedInfo": job}
+    return json.dumps(document | {"traceEvents": events})
 
 
 class Place:
@@ -165,7 +161,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str]]:
-    """Exit codes and answers under plain names."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CCLBENCH_STORE", "")
         patch.setenv("COLUMNS", "80")

@@ -120,7 +120,6 @@ class Web:
 
 @pytest.fixture
 def web() -> Iterator[Web]:
-    """A server with nothing."""
     server = Web()
     yield server
     server.server.shutdown()

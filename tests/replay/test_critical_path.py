@@ -23,7 +23,6 @@ def path(*ranks: GraphInput, begin: float = 0, last: float | None = None) -> Pat
 
 
 def us(found: Path) -> dict[str, float]:
-    """The places where the path spends time."""
     return {place: ns / 1000 for place, ns in found.places.items() if ns}
 
 

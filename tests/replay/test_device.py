@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.machine_trace import BF16, Op, product, write_trace
-from helpers.replay_rows import DEVICE, Item, item, kernel, launch, rank, rows
+from helpers.replay_rows import DEVICE, Item, Lane, item, kernel, launch, rank, rows
 
 import cclbench
 from cclbench.ground.errors import InputError
@@ -25,6 +25,7 @@ from cclbench.replay.scenario import parse_scenario
 from cclbench.replay.tables import GraphInput
 
 BESIDE = (0, 20)
+Trio = tuple[Item, Item, Item]
 
 
 def device(launches: Sequence[Item], *work: Item) -> Device:
@@ -76,9 +77,7 @@ def test_a_device_is_idle_when_what_was_launched_before_has_ended_on_any_stream(
     assert set(device(launches, *work).latency.tolist()) == {6_000}
 
 
-def queue(
-    gaps: Sequence[float], names: str = "", lane: tuple[int, int] = DEVICE, begin: float = 100
-) -> list[Item]:
+def queue(gaps: Sequence[float], names: str = "", lane: Lane = DEVICE, begin: float = 100) -> list[Item]:
     """Kernels of 10 µs, one behind the other on a stream with those gaps; the first at `begin`."""
     made, at = [], begin
     for number, gap in enumerate((0, *gaps)):
@@ -231,18 +230,14 @@ def test_times_of_whole_us_are_exact_to_1_us(times: list[tuple[float, float]], e
     assert clock_grain_ns(rows([kernel(*one) for one in times])) == exact
 
 
-def pair(
-    number: int, begin: float, end: float, *, wait: float = 1, lane: tuple[int, int] = BESIDE
-) -> tuple[Item, Item, Item]:
+def pair(number: int, begin: float, end: float, *, wait: float = 1, lane: Lane = BESIDE) -> Trio:
     """A transfer, and the core's rows that issue and await it."""
     name = f"copy-start.{number}"
     moved, issue = item(name, begin, end, lane=lane, copy=True), item(name, begin, begin + 0.5, lane=DEVICE)
     return moved, issue, item(f"copy-done.{number}", end - wait, end, lane=DEVICE)
 
 
-def found_pairs(
-    *pairs: tuple[Item, Item, Item], work: Sequence[Item] = ()
-) -> tuple[GraphInput, list[list[int]]]:
+def found_pairs(*pairs: Trio, work: Sequence[Item] = ()) -> tuple[GraphInput, list[list[int]]]:
     own = rank(0, work=[*work, *(p[0] for p in pairs)], marks=[mark for p in pairs for mark in p[1:]])
     found = launch_pairs(own).in_lane_order()
     rows_of = (found.issue, found.transfer, found.wait)

@@ -65,7 +65,6 @@ def effect(found: Any) -> LayoutEffect:
 
 
 def staged(old: Layout, graph: Graph | None = None, **more: Any) -> LayoutEffect:
-    """What other stages do."""
     return effect(pipeline(asked(old, graph, **more), more["pp"]))
 
 

@@ -196,7 +196,6 @@ def test_ratios_carry_the_marks_of_weak_classes(machine: str, size: int, weak: b
 
 
 def seconds(machine: System, size: int = 256 << 20, ranks: int = 8, **asked: str) -> float:
-    """An all-reduce's modelled time."""
     found = price_collective(asked.pop("kind", "all_reduce"), [size], range(ranks), machine, **asked)
     return float(found.time_s[0])
 
@@ -211,9 +210,7 @@ def seconds(machine: System, size: int = 256 << 20, ranks: int = 8, **asked: str
         ("dgx-h100", "slingshot-11", 8, 25e9, "cxi"),
     ],
 )
-def test_a_network_brings_its_interfaces_and_its_software(
-    machine: str, fabric: str, nics: int, rate: float, transport: str
-) -> None:
+def test_a_network_brings_its_own(machine: str, fabric: str, nics: int, rate: float, transport: str) -> None:
     old = catalog.system(machine)
     assert old.scale_out.transport != transport or machine == "alps-gh200"
     out = changed(old, f"scale_out={fabric}").scale_out
@@ -258,7 +255,6 @@ def test_a_time_for_the_latency_inside_a_node_is_refused_where_there_are_several
 
 
 def why_idle(graph: Graph, text: str, groups: dict[str, tuple[int, ...]]) -> str | None:
-    """Why a setting touches nothing in the graph."""
     ((key, value),) = parse_scenario([text]).changes.items()
     made = change_named(key).act(subject(graph, machine=TWO_A_NODE, groups=groups), value)
     return made if isinstance(made, str) else None
@@ -322,9 +318,7 @@ def test_a_stated_latency_is_priced() -> None:
         ("dgx-h100", "x1", (0.0, 0.0, 0.0)),
     ],
 )
-def test_a_latency_between_nodes_acts_on_what_the_software_adds(
-    machine: str, latency: str, hop: tuple[float, float, float]
-) -> None:
+def test_latency_acts_on_software(machine: str, latency: str, hop: tuple[float, float, float]) -> None:
     found = network_software(changed(machine, f"scale_out.latency={latency}"), None)
     assert found.hop == pytest.approx(hop)
 

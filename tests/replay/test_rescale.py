@@ -69,9 +69,7 @@ def test_the_share_of_the_windows_that_nodes_take() -> None:
         (("all_gather", "reduce_scatter"), "dp", False),
     ],
 )
-def test_sequences_are_cut_where_tensors_are_gathered(
-    kinds: tuple[str, str], dimension: Any, cut: bool
-) -> None:
+def test_sequences_are_cut_as_tensors_are(kinds: tuple[str, str], dimension: Any, cut: bool) -> None:
     graph = kernels()
     object.__setattr__(graph.transfers, "kind", kinds)
     assert rescale.cuts_sequences(graph, {"0-1": dimension}) == cut

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,9 +203,7 @@ def test_there_is_nothing_to_compare() -> None:
         ([0, 0, 0], [8, 1, 2], [1], [2, 2, 2]),
     ],
 )
-def test_medians_of_all_expected(
-    of: list[int], values: list[int], count: list[int], medians: list[float]
-) -> None:
+def test_medians_by_code(of: list[int], values: list[int], count: list[int], medians: list[float]) -> None:
     found = _medians_by_code(*(np.array(column, np.int64) for column in (of, values, count)))
     assert found.tolist() == medians
 
@@ -355,11 +354,7 @@ def meetings(arrivals: Sequence[Sequence[float]], steps: Sequence[int], size: in
 
 
 def later(
-    graph: Graph,
-    regrouped: Mapping[str | None, RegroupedGroup] = GROWN,
-    groups: Mapping[str, tuple[int, ...]] | None = None,
-    layouts: object = LAYOUTS,
-    inside: np.ndarray | None = None,
+    graph: Graph, regrouped: Any = GROWN, groups: Any = None, layouts: object = LAYOUTS, inside: Any = None
 ) -> tuple[Delays, list[int], list[int]]:
     here = np.ones(len(graph.nodes), np.bool_) if inside is None else inside
     found = crowd_delays(graph, graph.nodes.start, here, regrouped, groups or {"0-1": (0, 1)}, layouts)  # type: ignore[arg-type]
@@ -370,8 +365,7 @@ def later(
 
 
 @pytest.mark.parametrize(
-    ("count", "known"),
-    [(1, 0), (2, 0.56419), (3, 0.84628), (4, 1.02938), (8, 1.42360), (1000, 3.24144)],
+    ("count", "known"), [(1, 0), (2, 0.56419), (3, 0.84628), (4, 1.02938), (8, 1.42360), (1000, 3.24144)]
 )
 def test_expected_maxima_of_normal_variables(count: int, known: float) -> None:
     """Harter 1961, table 1."""

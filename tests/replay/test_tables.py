@@ -96,10 +96,8 @@ def test_waits_are_stated_at_their_calls_times(tmp_path: Path) -> None:
     # a wait whose calls are not in the trace has its own time
     kept = [e for e in EVENTS if e["name"] not in ("cudaEventRecord", "cudaStreamWaitEvent")]
     stated = read(tmp_path, kept).stated
-    assert (stated.time.tolist(), stated.recorded.tolist()) == (
-        [23_000, 30_000],
-        [tables.UNTOLD, tables.UNTOLD],
-    )
+    assert stated.time.tolist() == [23_000, 30_000]
+    assert stated.recorded.tolist() == [tables.UNTOLD] * 2
     # a trace without stated waits
     assert read(tmp_path, [e for e in EVENTS if e["cat"] != "cuda_sync"]).stated is None
 
@@ -128,13 +126,9 @@ def test_rows_by_their_names_and_codes(tmp_path: Path) -> None:
 
 def test_of_host_rows_that_begin_together_the_outer_one_comes_first(tmp_path: Path) -> None:
     """An operator of 40 µs, one of 10 within it from its begin on, an annotation of 90 around both."""
-    thread = {"ph": "X", "pid": 1, "tid": 1}
-    events = [
-        {**thread, "cat": "cpu_op", "name": "aten::view", "ts": 100, "dur": 10},
-        {**thread, "cat": "user_annotation", "name": "forward", "ts": 100, "dur": 90},
-        {**thread, "cat": "cpu_op", "name": "aten::linear", "ts": 100, "dur": 40},
-        {**thread, "cat": "cpu_op", "name": "aten::relu", "ts": 50, "dur": 20},
-    ]
+    rows = ("cpu_op", "aten::view", 100, 10), ("user_annotation", "forward", 100, 90)
+    rows += ("cpu_op", "aten::linear", 100, 40), ("cpu_op", "aten::relu", 50, 20)
+    events = [HOST | {"cat": cat, "name": name, "ts": ts, "dur": dur} for cat, name, ts, dur in rows]
     one = read(tmp_path, events)
     names = [one.host.names[code] for code in one.host.name]
     assert names == ["aten::relu", "forward", "aten::linear", "aten::view"]

@@ -30,12 +30,10 @@ size_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,ip_time_u
 
 @pytest.fixture(autouse=True)
 def scripts(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripts of the repository are importable."""
     monkeypatch.syspath_prepend(repository / "scripts")
 
 
 def program(name: str) -> ModuleType:
-    """A module of the scripts' folder."""
     return importlib.import_module(name)
 
 

@@ -62,16 +62,9 @@ def test_two_ranks_by_hand() -> None:
 
 def test_collectives_side_by_side_share_each_instant() -> None:
     """All arrive when the kernel ends at 14000; tp's ends at +8016, dp's at +5640: they share 5640 ns."""
-    ops = (
-        *(sim.Compute(10_000), sim.Collective("all_reduce", "tp", 16 * KIB, "a")),
-        *(
-            sim.Collective("all_reduce", "dp", 64 * KIB, "b"),
-            sim.Await("a"),
-            sim.Await("b"),
-            sim.Compute(4_000),
-        ),
-    )
-    truth = sim.simulate(sim.Layout(dp=2, tp=2), sim.Program(ops), NETWORK)
+    ops = (sim.Compute(10_000), sim.Collective("all_reduce", "tp", 16 * KIB, "a"))
+    ops += (sim.Collective("all_reduce", "dp", 64 * KIB, "b"), sim.Await("a"), sim.Await("b"))
+    truth = sim.simulate(sim.Layout(dp=2, tp=2), sim.Program((*ops, sim.Compute(4_000))), NETWORK)
     (step,) = truth.ranks[3].steps
     assert step.exposed == {
         sim.Key("all_reduce", (2, 3), "tp"): (0, 2_820 + 2_376),
@@ -146,14 +139,12 @@ def test_what_holds_of_any_run(case: sim.Case) -> None:
 
 
 def written(truth: sim.Truth, **distortion: Any) -> tuple[sim.Written, dict[int, dict[str, Any]]]:
-    """The traces of that run, decoded."""
     with TemporaryDirectory() as folder:
         traces = sim.write(truth, Path(folder), sim.Distortion(**distortion))
         return traces, {r: json.loads(path.read_text()) for r, path in traces.files.items()}
 
 
 def kernels(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """The collective kernels of a trace."""
     return [e for e in trace["traceEvents"] if e["cat"] == "kernel" and e["name"].startswith("nccl")]
 
 
@@ -351,7 +342,6 @@ def nothing_mismatched(run: Distorted) -> None:
 
 
 def union(spans: list[tuple[int, int]]) -> int:
-    """Length of the union of intervals."""
     total, until = 0, -(1 << 62)
     for begin, end in sorted(spans):
         total += max(0, end - max(begin, until))

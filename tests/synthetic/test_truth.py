@@ -110,9 +110,7 @@ def test_lockstep_without_any_difference_shows_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("told", "kind"), [(SILENT, "send_recv"), (KINDS, "send")])
-def test_two_stages_of_a_pipeline_send_to_one_another(
-    tmp_path: Path, told: sim.Distortion, kind: str
-) -> None:
+def test_two_stages_send_to_one_another(tmp_path: Path, told: sim.Distortion, kind: str) -> None:
     ops = (sim.Transfer("recv", 64 * KIB), sim.Compute(100_000), sim.Transfer("send", 64 * KIB))
     truth = sim.simulate(sim.Layout(pp=2), sim.Program(ops, steps=3, jitter=300))
     run = ingested(truth, tmp_path, told)

@@ -45,7 +45,6 @@ class Case:
     seed: int
 
     def simulate(self) -> Truth:
-        """Run it."""
         return simulate(self.layout, self.program, self.network, self.seed)
 
 

@@ -36,7 +36,6 @@ _LAUNCH_NS: Final = 2_000
 
 
 def chance(seed: object) -> Random:
-    """Chance that repeats."""
     return Random(str(seed))  # noqa: S311
 
 
@@ -53,7 +52,6 @@ class Job:
     """It without what is wrong, of one disease."""
 
     def simulate(self) -> Truth:
-        """Run it."""
         return simulate(self.layout, self.program, self.network, self.seed)
 
     def step_ns(self) -> float:

@@ -7,10 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 from helpers.synthetic import truth
 from helpers.synthetic.program import Layout, Link, Network, Program
 
+Calls = Sequence[truth.Instance]
+Rows = Sequence[truth.Row]
+Spans = list[tuple[int, int, int]]
 FACTOR = {"all_reduce": lambda n: Fraction(2 * (n - 1), n)}
 FACTOR |= dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: Fraction(n - 1, n))
 """Bus traffic per payload byte (nccl-tests, PERFORMANCE.md)."""
@@ -25,9 +29,9 @@ def truth_of(
     network: Network,
     seed: int,
     t0_ns: int,
-    instances: Sequence[truth.Instance],
-    rows: dict[int, list[truth.Row]],
-    annotations: dict[int, list[tuple[int, int, int]]],
+    instances: Calls,
+    rows: dict[int, Rows],
+    annotations: dict[int, Spans],
 ) -> truth.Truth:
     """All that is true of the simulated rows."""
     pipeline = layout.pp > 1
@@ -79,12 +83,7 @@ def bandwidths(rows: Iterable[tuple[truth.Instance, int]]) -> dict[truth.RateKey
 
 
 def _rank(
-    rank: int,
-    rows: list[truth.Row],
-    annotations: list[tuple[int, int, int]],
-    instances: Sequence[truth.Instance],
-    pipeline: bool,
-    closing: bool,
+    rank: int, rows: Rows, annotations: Spans, instances: Calls, pipeline: bool, closing: bool
 ) -> truth.RankTruth:
     rows = sorted(rows, key=lambda row: (row.start_ns, row.stream))
     own = [instances[row.instance] for row in rows if row.instance is not None]
@@ -92,17 +91,11 @@ def _rank(
     if closing:
         del windows[-1]
     steps = _steps(rank, rows, windows, instances, pipeline)
-    return truth.RankTruth(
-        rank=rank,
-        rows=tuple(rows),
-        annotations=tuple(annotations),
-        steps=tuple(steps),
-        phases=tuple(_phases(rank, own)),
-        bandwidth=bandwidths((i, rank) for i in own),
-    )
+    phases, rates = tuple(_phases(rank, own)), bandwidths((i, rank) for i in own)
+    return truth.RankTruth(rank, tuple(rows), tuple(annotations), tuple(steps), phases, rates)
 
 
-def _straggler_delay(several: Sequence[truth.Instance], ranks: dict[int, truth.RankTruth]) -> float | None:
+def _straggler_delay(several: Calls, ranks: dict[int, truth.RankTruth]) -> float | None:
     """None where no collective of several ranks is of ranks of one role."""
     pipeline = {rank: {rank} for rank in ranks}
     for i in several:
@@ -126,7 +119,7 @@ def _straggler_delay(several: Sequence[truth.Instance], ranks: dict[int, truth.R
     return float(sum(shares, Fraction(0)) / len(shares)) if shares else None
 
 
-def _windows(rows: Sequence[truth.Row]) -> list[tuple[int, int, int]]:
+def _windows(rows: Rows) -> Spans:
     """(step, begin, end): first kernel to the next step's first kernel; the last to its last event's end."""
     kernels = [row for row in rows if row.kind != "copy"]
     steps = sorted({row.step for row in kernels})
@@ -135,11 +128,11 @@ def _windows(rows: Sequence[truth.Row]) -> list[tuple[int, int, int]]:
     return list(zip(steps, first, [*first[1:], last], strict=True))
 
 
-def _atoms(rows: Sequence[truth.Row], edges: set[int]) -> Iterator[tuple[int, int, list[truth.Row]]]:
+def _atoms(rows: Rows, edges: set[int]) -> Iterator[tuple[int, int, Rows]]:
     """Stretches in which nothing changes, and the rows that run in each."""
     ordered = sorted(edges | {row.start_ns for row in rows} | {row.end_ns for row in rows})
     waiting = list(reversed(rows))
-    running: list[truth.Row] = []
+    running: Rows = []
     for begin, end in pairwise(ordered):
         running = [row for row in running if row.end_ns > begin]
         while waiting and waiting[-1].start_ns <= begin:
@@ -156,9 +149,7 @@ class _Sums:
         self.wait: Counter[truth.Wider] = Counter()
         self.transfer: Counter[truth.Wider] = Counter()
 
-    def add(
-        self, ns: int, running: list[truth.Row], at: int, rank: int, instances: Sequence[truth.Instance]
-    ) -> None:
+    def add(self, ns: int, running: Rows, at: int, rank: int, instances: Calls) -> None:
         """One stretch from `at` on."""
         kinds = {row.kind for row in running}
         shared = [i for row in running if row.instance is not None for i in [instances[row.instance]]]
@@ -187,11 +178,7 @@ class _Sums:
 
 
 def _steps(
-    rank: int,
-    rows: Sequence[truth.Row],
-    windows: Sequence[tuple[int, int, int]],
-    instances: Sequence[truth.Instance],
-    pipeline: bool,
+    rank: int, rows: Rows, windows: Spans, instances: Calls, pipeline: bool
 ) -> Iterator[truth.StepTruth]:
     own = [(row, instances[row.instance]) for row in rows if row.instance is not None]
     edges = {ns for _, begin, end in windows for ns in (begin, end)}
@@ -215,30 +202,23 @@ def _steps(
         in_pipeline = [
             w for key, (w, _) in exposed.items() if key.dimension == "pp" and key.kind in transfers
         ]
-        yield truth.StepTruth(
-            **{f"{name}_ns": s.ns[name] for name in COUNTED},
-            step=step,
-            start_ns=begin,
-            end_ns=end,
-            exposed=exposed,
-            exposed_wait_ns=sum((wait for wait, _ in exposed.values()), Fraction(0)),
-            exposed_transfer_ns=sum((transfer for _, transfer in exposed.values()), Fraction(0)),
-            bubble_ns=s.ns["idle"] + sum(in_pipeline, Fraction(0)) if pipeline else None,
-            count=dict(Counter(i.key_on(rank) for i in begun)),
-            volume=dict(volume),
-            wait_ns=dict(s.wait),
-            transfer_ns=dict(s.transfer),
-        )
+        waits, moves = ([part[at] for part in exposed.values()] for at in (0, 1))
+        given: dict[str, Any] = {f"{name}_ns": s.ns[name] for name in COUNTED}
+        given |= {"exposed_wait_ns": sum(waits, Fraction(0)), "exposed_transfer_ns": sum(moves, Fraction(0))}
+        given["bubble_ns"] = s.ns["idle"] + sum(in_pipeline, Fraction(0)) if pipeline else None
+        given |= {"wait_ns": dict(s.wait), "transfer_ns": dict(s.transfer), "volume": dict(volume)}
+        count = dict(Counter(i.key_on(rank) for i in begun))
+        yield truth.StepTruth(step=step, start_ns=begin, end_ns=end, exposed=exposed, count=count, **given)
 
 
-def _idle_before(rows: Sequence[truth.Row], at: int) -> str:
+def _idle_before(rows: Rows, at: int) -> str:
     """Whom the next event after a gap waited for: the host, where its stream was free before its launch."""
     n, event = next((n, row) for n, row in enumerate(rows) if row.start_ns >= at)
     before = [row.end_ns for row in rows[:n] if row.stream == event.stream]
     return "idle_host" if not before or event.launch_ns > max(before) else "idle_device"
 
 
-def _phases(rank: int, own: Sequence[truth.Instance]) -> Iterator[truth.Phase]:
+def _phases(rank: int, own: Calls) -> Iterator[truth.Phase]:
     """Maximal runs of one dimension in order of start, of what starts at once by its end."""
     runs: list[list[truth.Instance]] = []
     for i in sorted(own, key=lambda i: (i.arrival_ns[rank], i.end_ns, i.dimension or "")):

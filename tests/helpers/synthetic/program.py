@@ -27,7 +27,6 @@ class Layout:
 
     @property
     def world(self) -> int:
-        """Number of ranks."""
         return prod(getattr(self, dimension) for dimension in DIMENSIONS)
 
     def group(self, rank: int, dimension: str) -> tuple[int, ...]:
@@ -48,7 +47,6 @@ class Layout:
         return found
 
     def host(self, rank: int) -> int:
-        """The host the rank runs on."""
         return rank // self.gpus_per_host
 
 
@@ -166,7 +164,6 @@ class Link:
 
     @property
     def beta_ns(self) -> Fraction:
-        """ns per byte."""
         return Fraction(self.ns_per_kib, 1024)
 
     def transfer_ns(self, nbytes: int) -> int:
@@ -187,5 +184,4 @@ class Network:
     own: Mapping[tuple[str, str | tuple[int, ...]], Link] = field(default_factory=dict)
 
     def link(self, kind: str, dimension: str, group: tuple[int, ...]) -> Link:
-        """The link that a collective runs on."""
         return self.own.get((kind, group)) or self.own.get((kind, dimension)) or self.common

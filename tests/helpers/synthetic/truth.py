@@ -143,7 +143,6 @@ class StepTruth:
 
     @property
     def window_ns(self) -> int:
-        """W."""
         return self.end_ns - self.start_ns
 
 
@@ -173,7 +172,6 @@ class RankTruth:
 
     @property
     def window_ns(self) -> int:
-        """ΣW over steps."""
         return sum(step.window_ns for step in self.steps)
 
 

@@ -289,7 +289,6 @@ HOSTILE = "$\\frac{1}{0}$ \x1b[31m" + "x" * 500
 
 
 def claim(key: Any, summary: list[dict[str, Any]], rows: list[dict[str, Any]]) -> Claim:
-    """A claim with that table and evidence."""
     outcome = "holds" if rows else "cannot be examined"
     said = {"statement": "A statement.", "outcome": outcome, "verdict": "nothing is known"}
     return Claim(key=key, counts={}, summary=summary, rows=rows, caveats=(), **said)  # type: ignore[arg-type]
@@ -367,7 +366,6 @@ def test_what_there_is_no_room_for_is_counted() -> None:
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_hostile_and_empty_claims_are_drawn(tmp_path: Path, suffix: str) -> None:
-    """In no other format."""
     hostile = best(HOSTILE, 1.0) | {"model": HOSTILE, "accelerator": HOSTILE}
     empty = [claim(key, [], []) for key in ("overlap", "bandwidth", "frameworks")]
     claims = [claim("frameworks", [hostile], [{}]), claim("bandwidth", [accelerator(HOSTILE, 0)], []), *empty]
