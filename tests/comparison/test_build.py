@@ -6,7 +6,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from importlib.resources import files
@@ -30,7 +29,6 @@ from cclbench.record.store import Store
 from cclbench.studies.published.importing import import_ccl_bench
 
 POINTS = ("tiny-llama-fsdp2-tp2-gloo-cpu", "tiny-llama-fsdp4-gloo-cpu", "tiny-llama-ddp4-gloo-cpu")
-Compared = Callable[..., Comparison]
 
 
 @pytest.fixture(scope="module")

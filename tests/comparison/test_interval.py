@@ -58,11 +58,8 @@ def test_one_capture_each_without_noise_has_the_prior_alone() -> None:
 
 def test_steps_add_what_their_mean_varies_by() -> None:
     """Steps 1 − a, 1, 1 + a: lag-1 correlation 0, without its bias 1/3; two steps tell it (n − 2 of each), so
-    that ρ = (2/3 + 20 · 0.7) / 22 = 2/3.
-
-    g = 1 + 2 (2/3 · 2/3 + 1/3 · 4/9) = 59/27, s² = 2a² / (3 − g) = 27a²/11, the variance of a mean s²g/3 =
-    59a²/33; (3 − 1) / g degrees of freedom each.
-    """
+    that ρ = (2/3 + 20 · 0.7) / 22 = 2/3. g = 1 + 2 (2/3 · 2/3 + 1/3 · 4/9) = 59/27, s² = 2a² / (3 − g) =
+    27a²/11, the variance of a mean s²g/3 = 59a²/33; (3 − 1) / g degrees of freedom each."""
     a = 0.1
     steps = np.array([1 - a, 1, 1 + a])
     found = compare_captures([steps], [1.2 * steps])

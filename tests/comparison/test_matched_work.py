@@ -53,9 +53,8 @@ REDUCE = WorkKey("all_reduce of 8 B (8 B) on 2 ranks")
 
 def test_a_pair_by_hand() -> None:
     """Three steps each.  mm: 9 calls take 900 ns in A, 300 a step; 12 take 2,400 in B, of which 3 of 4 match:
-    600 of 800 ns a step, and 200 are left.  add: 60 against 20 a step.  A's kernel without an operator
-    and B's norm are unmatched.  A: 300 + 60 + 10 + 30 = 400; B: 600 + 20 + 10 + 200 + 70 = 900.
-    """
+    600 of 800 ns a step, and 200 are left.  add: 60 against 20 a step.  A's kernel without an operator and
+    B's norm are unmatched.  A: 300 + 60 + 10 + 30 = 400; B: 600 + 20 + 10 + 200 + 70 = 900."""
     before = {
         MM: times([300] * 3, 9, "matrix product", roofline_ns=450.0, rooflined_ns=900),
         ADD: times([60] * 3, 3, "elementwise"),
@@ -179,11 +178,9 @@ def test_steps_and_ranks_that_differ_are_merged_by_number() -> None:
 
 
 def test_one_answer_in_text_page_and_json_of_two_vendors(test_data: Path, tmp_path: Path) -> None:
-    """Qwen 0.5B on an H100 and an MI300X.
-
-    The sums of GEMM and attention were computed apart: in the JSON, durations of kernels by the `External id`
-    of `aten::mm`, `aten::addmm` and `aten::_flash_attention_forward`.
-    """
+    """Qwen 0.5B on an H100 and an MI300X. The sums of GEMM and attention were computed apart: in the JSON,
+    durations of kernels by the `External id` of `aten::mm`, `aten::addmm` and
+    `aten::_flash_attention_forward`."""
     other = Path(test_data, "kineto_pairs", "mi300x_qwen.json.gz")
     if not other.exists():
         pytest.skip(f"{other} is missing: scripts/fetch_fixtures.py downloads it")

@@ -84,10 +84,8 @@ def told(changes: Sequence[WorkChange]) -> list[tuple[str, int]]:
 
 
 def test_a_difference_by_operator() -> None:
-    """A: 100 ns in 3 steps are 33 1/3 a step, 20 are 6 2/3; B: 90 in 2 are 45, 10 are 5.
-
-    In all 50 − 40 = 10 ns longer: mm +11 2/3, add −6 2/3, relu +5, in whole ns 12, −7, 5.
-    """
+    """A: 100 ns in 3 steps are 33 1/3 a step, 20 are 6 2/3; B: 90 in 2 are 45, 10 are 5. In all 50 − 40 = 10
+    ns longer: mm +11 2/3, add −6 2/3, relu +5, in whole ns 12, −7, 5."""
     before = tables([a_row("mm", 100), a_row("add", 20)], 3)
     after = tables([a_row("mm", 90), a_row("relu", 10)], 2)
     found = work_difference("A", "B", before, after)
@@ -227,10 +225,8 @@ def test_operators_are_of_windows(monkeypatch: pytest.MonkeyPatch, window: str |
 
 @pytest.mark.parametrize("lacking", [False, True])
 def test_operators_of_captures_are_of_all_steps(monkeypatch: pytest.MonkeyPatch, lacking: bool) -> None:
-    """mm takes 40 ns in the one step of the first and 80 in the two of the second, add 30 in the latter.
-
-    Of both 120 / 3 = 40 and 30 / 3 = 10 ns a step; where one has no operators the job has none.
-    """
+    """mm takes 40 ns in the one step of the first and 80 in the two of the second, add 30 in the latter. Of
+    both 120 / 3 = 40 and 30 / 3 = 10 ns a step; where one has no operators the job has none."""
     once = tables([a_row("mm", 40, flops=6.0, roofline_s=10e-9, gap_s=30e-9)])
     twice = tables([a_row("mm", 80, flops=12.0, roofline_s=20e-9, gap_s=60e-9), a_row("add", 30, calls=2)], 2)
     made = {"run-a": once, "run-b": twice}

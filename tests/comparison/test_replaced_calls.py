@@ -184,10 +184,8 @@ def test_merged_captures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_compiled_run_against_the_eager_one(tmp_path: Path) -> None:
-    """Rotary embeddings of four layers on an H100: 18 operators of a layer against one kernel.
-
-    Per layer and step the trace of A has for queries and keys each 2 copy_, 4 mul, sub, add and cat.
-    """
+    """Rotary embeddings of four layers on an H100: 18 operators of a layer against one kernel. Per layer and
+    step the trace of A has for queries and keys each 2 copy_, 4 mul, sub, add and cat."""
     cards = [f"workload_cards/llama-train{name}-h100.yaml" for name in ("", "-compiled")]
     (found,) = cclbench.compare(*cards, store=tmp_path).operators
     assert sum(one.change_ns for one in found.replaced) == found.change_ns

@@ -43,13 +43,10 @@ def transfers(nbytes: int, *instances: int) -> Transfers:
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    """Two ranks, times in ns.
-
-    Rank 0: a thread H0, 10 later H1, 20 of its own later H2, which also waits for K1 and returns 5 behind
-    it.  A stream: K0 of 30, launched by H0, K1 of 5, launched by H1, both with 3 of latency and 2 between
-    them, then a collective, 1 behind.  Another stream: C of 4 begins 10 before K0's end.  Rank 1 has its part
-    of the collective alone, from 100 on; the transfer takes 50.
-    """
+    """Two ranks, times in ns. Rank 0: a thread H0, 10 later H1, 20 of its own later H2, which also waits for
+    K1 and returns 5 behind it.  A stream: K0 of 30, launched by H0, K1 of 5, launched by H1, both with 3 of
+    latency and 2 between them, then a collective, 1 behind.  Another stream: C of 4 begins 10 before K0's
+    end.  Rank 1 has its part of the collective alone, from 100 on; the transfer takes 50."""
     nodes = n.blank_nodes(
         11,
         rank=[0] * 8 + [1, 1, -1],

@@ -141,9 +141,7 @@ def test_published_sweeps_say_where_they_are_from() -> None:
 
 def test_calibrated_alps_without_one_node_count(test_data: Path) -> None:
     """At most 10 % median on 4, 8 and 16 nodes, each predicted by the others; bands hold three quarters.
-
-    Those of one node are left out: no other count has only the links within a node.
-    """
+    Those of one node are left out: no other count has only the links within a node."""
     alps = [published(test_data, name) for name, machine in SYSTEMS.items() if machine == "alps-gh200"]
     left_out = left_out_by_nodes(alps, system("alps-gh200"))
     assert sorted(left_out) == [1, 2, 4, 8, 16, 64]

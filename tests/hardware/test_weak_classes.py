@@ -127,10 +127,8 @@ def test_scores_by_hand(repository: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_like_machines_by_hand(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three machines of one description take 1, 2 and 8 times as long: by the median of the two others.
-
-    A machine of another rate, and one whose sizes are elsewhere, are not compared.
-    """
+    """Three machines of one description take 1, 2 and 8 times as long: by the median of the two others. A
+    machine of another rate, and one whose sizes are elsewhere, are not compared."""
     monkeypatch.syspath_prepend(repository / "scripts")
     like, public_sweeps = (importlib.import_module(name) for name in ("like_machines", "public_sweeps"))
 

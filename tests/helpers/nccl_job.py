@@ -62,12 +62,10 @@ class Process:
 
 
 def fsdp2_pp4(steps: int = 3) -> list[Process]:
-    """FSDP of 2 times a pipeline of 4 stages: rank = 2·stage + shard; groups are split from the world.
-
-    A step: two micro-batches of 1 MiB (2^19 of bf16) from each stage to the next, their gradients back; an
+    """FSDP of 2 times a pipeline of 4 stages: rank = 2·stage + shard; groups are split from the world. A
+    step: two micro-batches of 1 MiB (2^19 of bf16) from each stage to the next, their gradients back; an
     all-gather and a reduce-scatter of 2^20 elements a rank in each pair of shards, an all-reduce of 4 B in
-    it, and one by all.
-    """
+    it, and one by all."""
     job = [Process(rank) for rank in range(8)]
     for one in job:
         stage, shard = divmod(one.rank, 2)

@@ -122,11 +122,8 @@ def stored(
     program: str | None = None,
     **other: Any,
 ) -> Run:
-    """A run of two ranks on disk, with two windows each.
-
-    `calls` are calls of operators by the name of the event that each launches, `program` is the compiled
-    program of all events.
-    """
+    """A run of two ranks on disk, with two windows each. `calls` are calls of operators by the name of the
+    event that each launches, `program` is the compiled program of all events."""
     calls = calls or {}
     numbers = {name: number for number, name in enumerate(calls, start=1)}
     call = dict.fromkeys(OPERATORS.names) | {"phase": "other", "recomputed": False}

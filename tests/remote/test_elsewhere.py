@@ -29,9 +29,6 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-# -------------------------------------------------------------------------------------------- URLs
-
-
 @pytest.mark.parametrize("place", ["runs", "/a/b", "a:b", "./s3", "c:/x", "rank0.json", "", Path("a/b")])
 def test_a_path_is_no_url(place: str | Path) -> None:
     assert location_of(place) == Path(place)
@@ -70,9 +67,6 @@ def test_long_and_deep_names_are_refused() -> None:
     for name in ("x" * 256, "a/" * 40 + "b", "/x", "a/./b", "C:/x"):
         with pytest.raises(InputError, match=r"its name|folders deep"):
             check_names([name], url)
-
-
-# -------------------------------------------------------------------------------------- web server
 
 
 class Web:
@@ -170,9 +164,6 @@ def test_a_changing_page_is_refused_and_web_servers_keep_none(web: Web, job: Pat
     answer, web.answer = web.answer, renewed  # type: ignore[method-assign]
     with pytest.raises(InputError, match="changed while it was read"):
         cclbench.ingest(f"{web.url}/rank0.json?signature=secret", store=tmp_path / "runs")
-
-
-# ------------------------------------------------------------------------------ other file systems
 
 
 @pytest.mark.parametrize("kind", ["file", "memory"])

@@ -357,10 +357,8 @@ def test_branches_of_a_graph_wait_for_one_another() -> None:
 
 @pytest.mark.parametrize(("late", "busy", "end"), [(200, False, 325), (20, False, 125), (200, True, 125)])
 def test_a_row_late_on_an_idle_device_stays_late(late: float, busy: bool, end: float) -> None:
-    """A kernel of 20 launched at 100 that should begin at 105, and begins `late` more; no row says why.
-
-    With another stream's kernel running all along it may have waited for that one's place: not known.
-    """
+    """A kernel of 20 launched at 100 that should begin at 105, and begins `late` more; no row says why. With
+    another stream's kernel running all along it may have waited for that one's place: not known."""
     work = [*(kernel(5 + 30 * i, 25 + 30 * i, i) for i in range(3)), kernel(105 + late, 125 + late, 3)]
     launches = [*(launch(30 * i, i) for i in range(3)), launch(100, 3)]
     if busy:

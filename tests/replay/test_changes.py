@@ -41,10 +41,8 @@ def paused(ops: tuple[Op, ...], factor: float, row: tuple[str, str] | bool = Tru
 
 
 def test_a_loader_that_is_gone_leaves_the_host_s_other_time() -> None:
-    """Of two pauses of the host one is a data loader's; the device waits for both.
-
-    What of it lies before the first window, up to a launch latency, stays as it is.
-    """
+    """Of two pauses of the host one is a data loader's; the device waits for both. What of it lies before the
+    first window, up to a launch latency, stays as it is."""
     ops = (
         *(Compute(10_000), Pause(300_000, LOADS), Compute(10_000), Pause(200_000)),
         *(Compute(10_000), Collective("all_reduce", "dp", 1 << 20)),

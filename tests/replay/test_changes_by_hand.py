@@ -219,10 +219,8 @@ def test_overlap_of_nothing() -> None:
 
 
 def test_buckets_are_of_successive_collectives_of_a_step() -> None:
-    """t = 10 + S µs of S KB: five of 1, 2, 3, 1, 2 KB in a step, three of 3, 4, 1 in the next, in threes.
-
-    A bucket takes 10 + the sum of its sizes, on its last collective.
-    """
+    """t = 10 + S µs of S KB: five of 1, 2, 3, 1, 2 KB in a step, three of 3, 4, 1 in the next, in threes. A
+    bucket takes 10 + the sum of its sizes, on its last collective."""
     sizes = [1, 2, 3, 1, 2, 3, 4, 1]
     calls = ((100 * i, 100 * i + 10 + size, size * 1_000, int(i >= 5)) for i, size in enumerate(sizes))
     graph = reduced(*calls)

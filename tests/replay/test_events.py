@@ -114,11 +114,9 @@ def test_a_call_waits(what: int, returns: float, of: int, recorded: float | None
 
 
 def test_the_fixture_with_traced_events(test_data: Path, evidence_store: Path) -> None:
-    """Stream 24 waits for what stream 20 ended 18 ms before, which only the traced event tells.
-
-    With kernels of 300 times their 123 µs stream 20 ends at 36.9 ms, and then come stream 24's memset, which
-    lies 16 µs before its kernel, and that: 73.8 ms, instead of 56 where it need not wait.
-    """
+    """Stream 24 waits for what stream 20 ended 18 ms before, which only the traced event tells. With kernels
+    of 300 times their 123 µs stream 20 ends at 36.9 ms, and then come stream 24's memset, which lies 16 µs
+    before its kernel, and that: 73.8 ms, instead of 56 where it need not wait."""
     run = cclbench.ingest(test_data / "kineto" / "cuda_sync_a100", store=evidence_store)
     found = replay_scenarios(run, ["kernels.time=x300"])
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
@@ -127,10 +125,8 @@ def test_the_fixture_with_traced_events(test_data: Path, evidence_store: Path) -
 
 
 def awaited(*told: Stated) -> dict[float, float]:
-    """What a call with the number 80 waits for: begins of rows, by their streams.
-
-    Stream 7 has rows at 30 and 40, launched at 10 and 20; stream 20 one at 50, launched at 20.
-    """
+    """What a call with the number 80 waits for: begins of rows, by their streams. Stream 7 has rows at 30 and
+    40, launched at 10 and 20; stream 20 one at 50, launched at 20."""
     work = [item("a", 30, 31, 1, ONE), item("b", 40, 41, 2, ONE), item("c", 50, 51, 3, TWO)]
     device = device_of(alone(*work, launches=[launch(10, 1), launch(20, 2), launch(20, 3)]))
     found = stated_waits(syncs(*told), device).of_call[80]
@@ -340,10 +336,8 @@ FACTORS = (1.0, 1.1, 1.3, 2.0)
 
 
 def slowed(factor: float, seed: int) -> tuple[Graph, float]:
-    """Kernels of three lengths in a row, µs, and collectives that are on and off; the work in all.
-
-    A kernel does 1 µs of work in a µs, and 1 / factor where a collective runs.
-    """
+    """Kernels of three lengths in a row, µs, and collectives that are on and off; the work in all. A kernel
+    does 1 µs of work in a µs, and 1 / factor where a collective runs."""
     random = np.random.default_rng(seed)
     time, work = LATENCY, 0.0
     kernels: list[Item] = []

@@ -82,10 +82,8 @@ def test_buckets_are_full_as_soon_as_they_have_their_size() -> None:
 
 
 def test_a_bucket_begins_when_its_last_gradient_is_ready_and_the_optimizer_waits() -> None:
-    """Of four ranks 4 µs a MB: 1 MiB from 40 µs on takes 4.194, 2 MiB from 50 on 8.389; then the optimizer.
-
-    1 MiB twice as long does not delay it.
-    """
+    """Of four ranks 4 µs a MB: 1 MiB from 40 µs on takes 4.194, 2 MiB from 50 on 8.389; then the optimizer. 1
+    MiB twice as long does not delay it."""
     one = asked(events())
     expected = [("all_reduce", MIB, "b1", "adam"), ("all_reduce", 2 * MIB, "b0", "adam")]
     assert [(t.kind, t.nbytes, named(one, t.after), named(one, t.before)) for t in placed(one)] == expected
@@ -95,9 +93,7 @@ def test_a_bucket_begins_when_its_last_gradient_is_ready_and_the_optimizer_waits
 
 def test_without_sizes_the_cards_parameters_are_spread_over_backward() -> None:
     """786,432 parameters of 4 bytes: 1 MiB is ready within the first of two kernels, the rest with the other.
-
-    Of 64 parts the first 22 fill it.
-    """
+    Of 64 parts the first 22 fill it."""
     for shapes in ((None, None), ()):
         one = asked(events(shapes))
         expected = [(MIB + 32_768, "b1"), (2 * MIB - 32_768, "b0")]

@@ -251,8 +251,7 @@ def test_a_product_goes_as_its_flops_or_its_bytes() -> None:
     for sizes in ((16384, 8192, 28672), (16384, 28672, 8192), (28672, 16384, 8192)):
         found = cutting.of_call(product(*sizes), "forward")
         assert found == pytest.approx(HALF, rel=1e-6)
-    # 65,536 tokens of 64, by 64 x 128: of 4.19 + 0.008 + 8.39 million elements the first stay, half of
-    # others
+    # 65,536 tokens of 64, by 64 x 128: of 4.19 + 0.008 + 8.39 million elements the first stay, half of others
     m, k, n = 65_536, 64, 128
     cut = (m * k + k * n / 2 + m * n / 2) / (m * k + k * n + m * n)
     found = TensorCutting(2, hidden=k, tokens=m, accelerator=H100).of_call(product(m, k, n), "forward")

@@ -316,9 +316,7 @@ def test_gradients_that_nobody_exchanged_are_added() -> None:
 
 def test_experts_of_one_rank_are_spread() -> None:
     """Two routers' calls for 100 tokens, 2 of 8 experts each: 0.4 MB each way, twice in forward and backward.
-
-    Of 3 million parameters a token uses 1.5: 1 million are no expert's, and a rank of four keeps a half.
-    """
+    Of 3 million parameters a token uses 1.5: 1 million are no expert's, and a rank of four keeps a half."""
     word = {"name": "aten::topk", "shapes": "[[100,8],[],[],[],[]]", "step": 0}
     word |= {"dtypes": '["c10::BFloat16","Scalar","Scalar","Scalar","Scalar"]'}
     word |= {"values": '["","2","-1","True","False"]'}

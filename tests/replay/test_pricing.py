@@ -466,9 +466,7 @@ def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
 
 def test_a_larger_domain_takes_groups_off_the_network() -> None:
     """Of 16 ranks on two nodes of eight: from a domain of 16 on all is over links; one of 8 changes none.
-
-    Racks of 72 become nodes of four; a domain that splits nodes, or has no switches, is refused.
-    """
+    Racks of 72 become nodes of four; a domain that splits nodes, or has no switches, is refused."""
     h100, rack = catalog.system("dgx-h100"), catalog.system("gb200-nvl72")
 
     def tier(system: System, domain: int) -> str | None:

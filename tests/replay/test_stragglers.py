@@ -277,9 +277,7 @@ def meeting(computed: tuple[float, ...], met: tuple[float, ...]) -> list[GraphIn
 
 def test_a_wait_that_no_row_records_is_no_launch_delay() -> None:
     """Rank 3 computes 3,000 µs longer, and the others begin their all-reduce with it, 1 µs after its kernel.
-
-    Without stragglers 100 + 1 + 20; had the median delay been a launch's, 100 + 3,001 + 20.
-    """
+    Without stragglers 100 + 1 + 20; had the median delay been a launch's, 100 + 3,001 + 20."""
     found = of_graph(build_graph(meeting((100, 100, 100, 3_100), (3_101,) * 4)), {})
     assert (found.step_ns, found.ideal_ns) == (3_121_000, 121_000)
     assert "launch" not in found.causes

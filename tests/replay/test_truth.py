@@ -27,9 +27,7 @@ def test_the_step_under_another_network(seed: int, change: Change) -> None:
 
 def test_with_events_traced_little_is_left_to_chance() -> None:
     """Where ranks begin their first window at other times, the pace of all ranks is not the longest window.
-
-    So that no rank that is faster makes a step longer; some layouts are a few percent off for that.
-    """
+    So that no rank that is faster makes a step longer; some layouts are a few percent off for that."""
     found = errors(10, 3, slow, events=True)
     assert max(map(abs, found.identity)) == 0
     off = sorted(map(abs, found.predicted))

@@ -26,12 +26,10 @@ NETWORK = sim.Network(sim.Link(5_000, 10), {("all_reduce", "tp"): sim.Link(8_000
 
 
 def two_ranks(**changes: Any) -> sim.Truth:
-    """10 µs of compute, an all-reduce of 64 KiB, 4 µs of compute; rank 1 computes 1.5 times as long.
-
-    From T0 on in ns: first launch 1000, kernel from 4000 to 14000 (rank 1: 19000); the all-reduce is
-    launched at 3500, arrives when the kernel ends, and ends at 19000 + 5000 + 64·10 = 24640; then the last
-    kernel to 28640 (rank 1: 30640).
-    """
+    """10 µs of compute, an all-reduce of 64 KiB, 4 µs of compute; rank 1 computes 1.5 times as long. From T0
+    on in ns: first launch 1000, kernel from 4000 to 14000 (rank 1: 19000); the all-reduce is launched at
+    3500, arrives when the kernel ends, and ends at 19000 + 5000 + 64·10 = 24640; then the last kernel to
+    28640 (rank 1: 30640)."""
     ops = (sim.Compute(10_000), sim.Collective("all_reduce", "dp", 64 * KIB), sim.Compute(4_000))
     return sim.simulate(sim.Layout(dp=2), sim.Program(ops, **{"slow": {1: 1500}, **changes}), NETWORK)
 

@@ -30,13 +30,10 @@ _CALLED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distortion:
-    """How the traces differ from the truth.
-
-    A rank's clock shows t + offset_ns + drift_ppm · 1e-6 · (t − t0), rounded to ns.  Collective kernels
-    end up to `jitter_ns` before the collective's end.  `lost` is the share of all collective kernels that
-    are missing; `late` the number of collectives that a rank launched before its capture began.
-    `metadata`: on the kernel and its host op, on the host op alone, or nowhere.
-    """
+    """How the traces differ from the truth. A rank's clock shows t + offset_ns + drift_ppm · 1e-6 · (t − t0),
+    rounded to ns.  Collective kernels end up to `jitter_ns` before the collective's end.  `lost` is the share
+    of all collective kernels that are missing; `late` the number of collectives that a rank launched before
+    its capture began. `metadata`: on the kernel and its host op, on the host op alone, or nowhere."""
 
     offset_ns: Mapping[int, int] = field(default_factory=dict)
     drift_ppm: Mapping[int, int] = field(default_factory=dict)

@@ -63,10 +63,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One collective, or one transfer (kind `send_recv` with `source` and `target`).
-
-    wait_r = latest arrival − arrival_r; transfer = end − latest arrival; skew = latest − earliest arrival.
-    """
+    """One collective, or one transfer (kind `send_recv` with `source` and `target`). wait_r = latest arrival
+    − arrival_r; transfer = end − latest arrival; skew = latest − earliest arrival."""
 
     index: int
     kind: str
