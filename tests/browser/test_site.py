@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from helpers.accessibility import violations
+from helpers.accessibility import silent, violations
 from helpers.site_store import DEFECT, write_store
 
 from cclbench.present.board.build import build_site
@@ -40,19 +40,11 @@ def opened(
     browser: Browser, site: Path, page: str, scheme: str = "light", width: int = 1280
 ) -> Iterator[Page]:
     """A page from disk; it says nothing on the console, and asks for files of the site alone."""
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
-    shown, said, asked = context.new_page(), [], []
-    shown.on("console", lambda message: said.append(message.text))
-    shown.on("pageerror", lambda error: said.append(str(error)))
-    shown.on("dialog", lambda dialog: said.append(dialog.message))
-    shown.on("request", lambda request: asked.append(request.url))
-    shown.goto(f"{site.as_uri()}/{page}")
-    if page.startswith("board.html"):
-        shown.wait_for_selector("#grid[data-ready='1']")
-    yield shown
-    context.close()
-    assert said == []
-    assert [url for url in asked if not url.startswith((f"{site.as_uri()}/", "data:", "blob:"))] == []
+    with silent(browser, f"{site.as_uri()}/{page}", scheme, width) as (shown, asked):
+        if page.startswith("board.html"):
+            shown.wait_for_selector("#grid[data-ready='1']")
+        yield shown
+    assert [url for url in asked if not url.startswith((f"{site.as_uri()}/", "blob:"))] == []
 
 
 def pages_of(site: Path) -> list[str]:
@@ -86,7 +78,6 @@ def test_pages_are_accessible(browser: Browser, site: Path, axe: str, form: str)
 
 
 def rows(page: Page) -> list[str]:
-    """The runs that the grid shows, in order."""
     return page.locator("#grid .tabulator-row .name").all_inner_texts()
 
 

@@ -116,7 +116,6 @@ def a_file(path: Path, *seconds: float) -> Path:
 
 
 def of_a(found: Comparison, stat: str | None) -> Row:
-    """A's time to first token."""
     row = found.subjects[0].results.row("serving.ttft", **({} if stat is None else {"stat": stat}))
     assert row is not None
     return row

@@ -15,7 +15,7 @@ from cclbench.comparison.comparison import GateCheck
 from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.gate import check_gate, parse_gate, require_passed
 from cclbench.comparison.interval import USUAL_SPREAD, Captures, RatioInterval, compare_captures
-from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.subject import ComparisonSubject as Subject
 from cclbench.ground.errors import CheckFailed, UndecidedError, UsageError
 
 
@@ -35,16 +35,15 @@ OTHER = subject("B", [*rows_of(1.5, 1.6, 0.3, 0.48, 80e9), MODELLED, LACKING])
 
 
 def between(base: Sequence[float], other: Sequence[float]) -> RatioInterval:
-    """The interval of the steps of one capture each."""
     return compare_captures([np.array(base)], [np.array(other)])
 
 
 def pair(
     metric: str, before: float | Sequence[float], after: float | Sequence[float], unit: str = "s"
-) -> tuple[ComparisonSubject, ComparisonSubject]:
+) -> tuple[Subject, Subject]:
     """A and B with that figure, or with that of their steps."""
 
-    def made(letter: str, value: float | Sequence[float]) -> ComparisonSubject:
+    def made(letter: str, value: float | Sequence[float]) -> Subject:
         figure = isinstance(value, float)
         return subject(letter, [row(metric, value, unit)] if figure else steps_of(metric, value, unit))
 
@@ -153,7 +152,7 @@ NOISY = [1.0, 1.1, 0.9, 1.05, 0.95]
 
 
 def outcome(
-    expression: str, base: ComparisonSubject, other: ComparisonSubject, repeats: Sequence[Captures] = ()
+    expression: str, base: Subject, other: Subject, repeats: Sequence[Captures] = ()
 ) -> tuple[str, str]:
     found = check_gate(parse_gate(expression), base, other, repeats=repeats)
     return found.outcome, found.reason
@@ -183,8 +182,7 @@ def test_a_change_is_judged_by_its_interval() -> None:
 def test_the_interval_must_lie_beyond_the_limit_with_its_nearer_end(expression: str, factor: float) -> None:
     """8 % more or less in the mean, which 5 steps do not tell from none; ten times that they do."""
     for times, says in ((factor, "passed"), (factor**10, "failed")):
-        both = pair("time.step", NOISY, [s * times for s in NOISY])
-        assert outcome(expression, *both)[0] == says
+        assert outcome(expression, *pair("time.step", NOISY, [s * times for s in NOISY]))[0] == says
 
 
 def test_no_interval_is_refused() -> None:

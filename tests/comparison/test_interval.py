@@ -58,11 +58,8 @@ def test_one_capture_each_without_noise_has_the_prior_alone() -> None:
 
 def test_steps_add_what_their_mean_varies_by() -> None:
     """Steps 1 − a, 1, 1 + a: lag-1 correlation 0, without its bias 1/3; two steps tell it (n − 2 of each), so
-    that ρ = (2/3 + 20 · 0.7) / 22 = 2/3.
-
-    g = 1 + 2 (2/3 · 2/3 + 1/3 · 4/9) = 59/27, s² = 2a² / (3 − g) = 27a²/11, the variance of a mean s²g/3 =
-    59a²/33; (3 − 1) / g degrees of freedom each.
-    """
+    that ρ = (2/3 + 20 · 0.7) / 22 = 2/3. g = 1 + 2 (2/3 · 2/3 + 1/3 · 4/9) = 59/27, s² = 2a² / (3 − g) =
+    27a²/11, the variance of a mean s²g/3 = 59a²/33; (3 − 1) / g degrees of freedom each."""
     a = 0.1
     steps = np.array([1 - a, 1, 1 + a])
     found = compare_captures([steps], [1.2 * steps])
@@ -182,12 +179,9 @@ def test_how_often_it_errs_is_what_the_page_says(script, repository: Path) -> No
     assert max(worst) <= 7
     several, _ = shown.split("| captures of one step |")
     power = dict(re.findall(r"\| (\d and \d) \| 1 % .*?\| (\d+) % \| [\d.]+ % \|", several))
-    cells = [
-        script.judge_cell(script.Cell((3, 3, 0), 0.01, noise, steps), 100)
-        for noise in script.NOISES
-        for steps in script.STEPS
-        if min(steps) >= 10
-    ]
+    steps = [each for each in script.STEPS if min(each) >= 10]
+    cells = [script.Cell((3, 3, 0), 0.01, noise, each) for noise in script.NOISES for each in steps]
+    cells = [script.judge_cell(cell, 100) for cell in cells]
     assert abs(100 * np.median([cell.power for cell in cells]) - float(power["3 and 3"])) <= 10
 
 
@@ -213,8 +207,7 @@ def test_jobs_that_do_not_differ_have_no_group_that_does() -> None:
     assert group_differences(job(0, GEMM=1.0), job(1, attention=1.0)) is None
     few = {"GEMM": [np.array([1.0, 1.0])]}
     assert group_differences(few, {"GEMM": [np.array([3.0, 3.0])]}) is None
-    idle = {"GEMM": [np.array([1.0, 0.0, 1.0])]}
-    assert group_differences(idle, few) is None
+    assert group_differences({"GEMM": [np.array([1.0, 0.0, 1.0])]}, few) is None
     assert group_differences({}, {}) is None
 
 

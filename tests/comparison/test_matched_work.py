@@ -31,14 +31,12 @@ Works = Mapping[WorkKey, WorkTimes]
 
 
 def times(ns: Sequence[int], calls: int, model: str | None = None, **other: Any) -> WorkTimes:
-    """Work of those ns in each step."""
     values: dict[str, Any] = {"name": "work", "category": "other", "computes": True}
     values |= {"roofline_ns": 0.0, "rooflined_ns": 0}
     return WorkTimes(model=model, calls=calls, step_ns=np.array(ns, np.int64), **(values | other))
 
 
 def capture(works: Works, steps: int = 3) -> EqualWork:
-    """One rank with so many steps."""
     return EqualWork(tuple(range(steps)), 1, steps, works)
 
 
@@ -55,9 +53,8 @@ REDUCE = WorkKey("all_reduce of 8 B (8 B) on 2 ranks")
 
 def test_a_pair_by_hand() -> None:
     """Three steps each.  mm: 9 calls take 900 ns in A, 300 a step; 12 take 2,400 in B, of which 3 of 4 match:
-    600 of 800 ns a step, and 200 are left.  add: 60 against 20 a step.  A's kernel without an operator
-    and B's norm are unmatched.  A: 300 + 60 + 10 + 30 = 400; B: 600 + 20 + 10 + 200 + 70 = 900.
-    """
+    600 of 800 ns a step, and 200 are left.  add: 60 against 20 a step.  A's kernel without an operator and
+    B's norm are unmatched.  A: 300 + 60 + 10 + 30 = 400; B: 600 + 20 + 10 + 200 + 70 = 900."""
     before = {
         MM: times([300] * 3, 9, "matrix product", roofline_ns=450.0, rooflined_ns=900),
         ADD: times([60] * 3, 3, "elementwise"),
@@ -111,8 +108,7 @@ def test_without_an_interval_nothing_is_won_or_lost() -> None:
     assert is_open is not None
     assert is_open.families[0].outcome == "undecided"
     # most of B's time has no match: the families say little of it
-    other = {**slow[1], NORM: times([700], 1, "normalisation")}
-    assert matched(slow[0], other, steps=1).words == ""
+    assert matched(slow[0], {**slow[1], NORM: times([700], 1, "normalisation")}, steps=1).words == ""
     assert match_work(subject("A", []), subject("B", []), [capture({})], [capture(slow[0])]) is None
 
 
@@ -125,9 +121,7 @@ SIDES = st.dictionaries(
 
 
 @given(SIDES, SIDES, st.integers(1, 7))
-def test_matched_and_unmatched_sum_to_all_device_time(
-    before: dict[WorkKey, Any], after: dict[WorkKey, Any], ranks: int
-) -> None:
+def test_works_sum_to_all_time(before: dict[WorkKey, Any], after: dict[WorkKey, Any], ranks: int) -> None:
     sides = [
         merge_equal_work([capture({key: times(*value) for key, value in side.items()})] * number)
         for side, number in ((before, 1), (after, ranks))
@@ -149,28 +143,16 @@ def test_keys_of_work() -> None:
     """Equal FLOPs are equal products; a collective has its payload; libraries of one operator are one."""
     mm = {"shapes": "[[8,4],[4,8]]", "dtypes": '["c10::BFloat16","c10::BFloat16"]'}
     norm = {"shapes": "[[2,3],[3]]", "dtypes": None}
-    view = a_rank(
-        [
-            compute(0, 10, operator=1),
-            compute(10, 30, operator=2, name="Cijk"),
-            compute(30, 40, operator=3, category="normalization"),
-            compute(40, 55, operator=4, category="normalization"),
-            compute(60, 70, operator=5, category="elementwise"),
-            compute(70, 80, name="alone"),
-            comm(80, 95, operator=6),
-            comm(95, 97),
-        ],
-        [window(0, 50, 1), window(50, 100, 2)],
-        [collective("all_reduce", 80, 95, in_bytes=16, out_bytes=16, group_size=2)],
-        operators=[
-            {"operator": 1, "name": "aten::mm"} | mm,
-            {"operator": 2, "name": "aten::linear"} | mm | {"shapes": "[[8,4],[8,4]]"},
-            {"operator": 3, "name": "aten::cudnn_batch_norm"} | norm,
-            {"operator": 4, "name": "aten::miopen_batch_norm"} | norm,
-            {"operator": 5, "name": "aten::add"},
-            {"operator": 6, "name": "nccl:all_reduce"},
-        ],
-    )
+    works = [compute(0, 10, operator=1), compute(10, 30, operator=2, name="Cijk")]
+    works += [compute(30, 40, operator=3, category="normalization")]
+    works += [compute(40, 55, operator=4, category="normalization")]
+    works += [compute(60, 70, operator=5, category="elementwise"), compute(70, 80, name="alone")]
+    works += [comm(80, 95, operator=6), comm(95, 97)]
+    named = {"aten::mm": mm, "aten::linear": mm | {"shapes": "[[8,4],[8,4]]"}, "aten::cudnn_batch_norm": norm}
+    named |= {"aten::miopen_batch_norm": norm, "aten::add": {}, "nccl:all_reduce": {}}
+    operators = [{"operator": at, "name": name} | more for at, (name, more) in enumerate(named.items(), 1)]
+    reduced = collective("all_reduce", 80, 95, in_bytes=16, out_bytes=16, group_size=2)
+    view = a_rank(works, [window(0, 50, 1), window(50, 100, 2)], [reduced], operators=operators)
     nothing = np.zeros(len(view.works), np.bool_)
     found = equal_work(view, nothing, np.zeros(len(nothing)))
     assert (found.steps, found.windows) == ((1, 2), 2)
@@ -191,19 +173,14 @@ def test_steps_and_ranks_that_differ_are_merged_by_number() -> None:
     assert (merged.steps, merged.ranks, merged.windows) == ((1, 2, 3), 2, 4)
     assert merged.works[MM].step_ns.tolist() == [5, 8, 2]
     assert merged.works[ADD].step_ns.tolist() == [0, 4, 4]
-    assert (merged.works[MM].calls, merged.works[MM].roofline_ns, merged.works[MM].rooflined_ns) == (
-        4,
-        1.0,
-        12,
-    )
+    product = merged.works[MM]
+    assert (product.calls, product.roofline_ns, product.rooflined_ns) == (4, 1.0, 12)
 
 
 def test_one_answer_in_text_page_and_json_of_two_vendors(test_data: Path, tmp_path: Path) -> None:
-    """Qwen 0.5B on an H100 and an MI300X.
-
-    The sums of GEMM and attention were computed apart: in the JSON, durations of kernels by the `External id`
-    of `aten::mm`, `aten::addmm` and `aten::_flash_attention_forward`.
-    """
+    """Qwen 0.5B on an H100 and an MI300X. The sums of GEMM and attention were computed apart: in the JSON,
+    durations of kernels by the `External id` of `aten::mm`, `aten::addmm` and
+    `aten::_flash_attention_forward`."""
     other = Path(test_data, "kineto_pairs", "mi300x_qwen.json.gz")
     if not other.exists():
         pytest.skip(f"{other} is missing: scripts/fetch_fixtures.py downloads it")

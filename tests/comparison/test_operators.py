@@ -29,35 +29,26 @@ from cclbench.ground.errors import UsageError
 from cclbench.operator_table import OperatorTable, operator_costs
 from cclbench.present.sections import kernel_notes
 
+Rows = Sequence[OperatorRow]
+
 
 def a_row(key: str, time_ns: int, **other: Any) -> OperatorRow:
     """A row; modelled where it has FLOPs."""
-    values: dict[str, Any] = {
-        "calls": 1,
-        "share": 0.0,
-        **dict.fromkeys(("flops", "bytes", "flops_per_s", "bytes_per_s", "roofline_s", "gap_s", "why_not")),
-        "bound": "unknown",
-        "modelled_share": 1.0 if other.get("flops") else 0.0,
-        "operator": key.partition("(")[0],
-        "family": None,
-        "precision": None,
-    }
-    words = other.pop("words", (key,))
-    return OperatorRow(words=words, time_ns=time_ns, **(values | other))
+    unknown = ("flops", "bytes", "flops_per_s", "bytes_per_s", "roofline_s", "gap_s", "why_not")
+    values: dict[str, Any] = dict.fromkeys((*unknown, "family", "precision"))
+    values |= {"calls": 1, "share": 0.0, "bound": "unknown", "operator": key.partition("(")[0]}
+    values["modelled_share"] = 1.0 if other.get("flops") else 0.0
+    return OperatorRow(words=other.pop("words", (key,)), time_ns=time_ns, **(values | other))
 
 
-def a_table(by: By, rows: Sequence[OperatorRow], steps: int) -> OperatorTable:
+def a_table(by: By, rows: Rows, steps: int) -> OperatorTable:
     """A table of those rows over that many steps of rank 0."""
     time_ns, shares = sum(row.time_ns for row in rows), (1.0, 1.0)
     return OperatorTable("run", by, "steps", (0,), steps, time_ns, *shares, None, tuple(rows), len(rows), ())
 
 
 def tables(
-    ops: Sequence[OperatorRow],
-    steps: int = 1,
-    shapes: Sequence[OperatorRow] = (),
-    modules: Sequence[OperatorRow] = (),
-    kernels: Sequence[OperatorRow] = (),
+    ops: Rows, steps: int = 1, shapes: Rows = (), modules: Rows = (), kernels: Rows = ()
 ) -> OperatorTables:
     """A run's operators; without modules none of them names one."""
     silent = a_row("none", sum(row.time_ns for row in ops))
@@ -89,15 +80,12 @@ def test_calls_with_the_same_shapes_that_run_other_kernels() -> None:
 
 
 def told(changes: Sequence[WorkChange]) -> list[tuple[str, int]]:
-    """Names and whole ns."""
     return [(one.name, one.change_ns) for one in changes]
 
 
 def test_a_difference_by_operator() -> None:
-    """A: 100 ns in 3 steps are 33 1/3 a step, 20 are 6 2/3; B: 90 in 2 are 45, 10 are 5.
-
-    In all 50 − 40 = 10 ns longer: mm +11 2/3, add −6 2/3, relu +5, in whole ns 12, −7, 5.
-    """
+    """A: 100 ns in 3 steps are 33 1/3 a step, 20 are 6 2/3; B: 90 in 2 are 45, 10 are 5. In all 50 − 40 = 10
+    ns longer: mm +11 2/3, add −6 2/3, relu +5, in whole ns 12, −7, 5."""
     before = tables([a_row("mm", 100), a_row("add", 20)], 3)
     after = tables([a_row("mm", 90), a_row("relu", 10)], 2)
     found = work_difference("A", "B", before, after)
@@ -195,8 +183,7 @@ def with_operators(
         ns = ids[stored.id]
         if ns == 0:
             raise UsageError("no rank has work in its windows")
-        made = tables([a_row("mm", ns or 1)], steps if ns else 0)
-        return [*made.each_table]
+        return [*tables([a_row("mm", ns or 1)], steps if ns else 0).each_table]
 
     monkeypatch.setattr(comparison_operators, "has_operators", lambda stored: stored.id in ids)
     monkeypatch.setattr(comparison_operators, "operator_costs_by", found)
@@ -214,24 +201,19 @@ def test_each_run_that_has_operators_is_set_against_the_first(monkeypatch: pytes
 @pytest.mark.parametrize(
     "known", [{"A": 40}, {"B": 50, "C": 60}, {"A": 0, "B": 50}, {"A": None, "B": 50}, {}]
 )
-def test_without_two_that_have_operators_there_is_no_difference(
-    monkeypatch: pytest.MonkeyPatch, known: dict[str, int | None]
-) -> None:
+def test_one_with_operators_has_none(monkeypatch: pytest.MonkeyPatch, known: dict[str, int | None]) -> None:
     assert with_operators(monkeypatch, known) == []
 
 
 @pytest.mark.parametrize(
     ("window", "asked"), [("trace", "trace"), ("annotations", "annotations"), (None, "steps")]
 )
-def test_operators_are_those_of_the_windows_of_the_step_time(
-    monkeypatch: pytest.MonkeyPatch, window: str | None, asked: str
-) -> None:
+def test_operators_are_of_windows(monkeypatch: pytest.MonkeyPatch, window: str | None, asked: str) -> None:
     seen: list[str] = []
 
     def found(_: Any, __: Any, *, window: str, **___: Any) -> list[OperatorTable]:
         seen.append(window)
-        made = tables([a_row("mm", 5)])
-        return [*made.each_table]
+        return [*tables([a_row("mm", 5)]).each_table]
 
     monkeypatch.setattr(comparison_operators, "has_operators", lambda _: True)
     monkeypatch.setattr(comparison_operators, "operator_costs_by", found)
@@ -243,10 +225,8 @@ def test_operators_are_those_of_the_windows_of_the_step_time(
 
 @pytest.mark.parametrize("lacking", [False, True])
 def test_operators_of_captures_are_of_all_steps(monkeypatch: pytest.MonkeyPatch, lacking: bool) -> None:
-    """mm takes 40 ns in the one step of the first and 80 in the two of the second, add 30 in the latter.
-
-    Of both 120 / 3 = 40 and 30 / 3 = 10 ns a step; where one has no operators the job has none.
-    """
+    """mm takes 40 ns in the one step of the first and 80 in the two of the second, add 30 in the latter. Of
+    both 120 / 3 = 40 and 30 / 3 = 10 ns a step; where one has no operators the job has none."""
     once = tables([a_row("mm", 40, flops=6.0, roofline_s=10e-9, gap_s=30e-9)])
     twice = tables([a_row("mm", 80, flops=12.0, roofline_s=20e-9, gap_s=60e-9), a_row("add", 30, calls=2)], 2)
     made = {"run-a": once, "run-b": twice}

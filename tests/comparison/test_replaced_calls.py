@@ -56,8 +56,7 @@ def test_the_rows_of_a_page() -> None:
     """The largest changes, the others and equal calls as sums; nothing where all calls are equal."""
     compiled = [("none", "mm:8", 10), ("none", "fused(x)", 3), ("none", "mm:16", 21)]
     runs = a_run([*EAGER, ("A", "relu(x)", 1)]), a_run(compiled)
-    difference = WorkDifference("A", "B", 41e-9, 34e-9, -7, (), replaced=compared(*runs))
-    rows = replaced_rows(difference, 1)
+    rows = replaced_rows(WorkDifference("A", "B", 41e-9, 34e-9, -7, (), replaced=compared(*runs)), 1)
     assert [(row.label, row.calls, row.change_ns) for row in rows] == [
         ("forward M/L_*/A_*", ("1 × cat, 1 × mul", "1 × fused"), -7),
         ("1 other", ("", ""), -1),
@@ -111,7 +110,7 @@ def test_products_are_aligned_before_what_lies_between() -> None:
     before = [("A", "view(x)", 1), ("A", "norm(x)", 2), ("A", "mm:8", 9)]
     after = [("A", "mm:8", 9), ("A", "view(x)", 1), ("A", "norm(x)", 2)]
     assert [words(one) for one in compared(a_run(before), a_run(after))] == [
-        *(("A", "norm*1 view*1", "", -3), ("A", "", "norm*1 view*1", 3), ("A", "mm*1", "mm*1", 0)),
+        *(("A", "norm*1 view*1", "", -3), ("A", "", "norm*1 view*1", 3), ("A", "mm*1", "mm*1", 0))
     ]
     # Q, K and V apart against one product of all: three products and one are not aligned one to one
     apart = [("A", "mm:1", 3), ("A", "mm:2", 3), ("A", "mm:4", 3), ("A", "add(x)", 1)]
@@ -130,12 +129,8 @@ def test_different_numbers_of_steps_are_compared_per_step() -> None:
     assert words(found) == ("A", "x*1", "x*1", -2)
     assert found.before == (CallCount("x", 1.0),)
     # calls of several phases have no phase
-    before = replace(
-        a_run([("A", "x", 1)]),
-        calls_in_order=a_run([("A", "x", 1)]).calls_in_order
-        | a_run([("B", "y", 1)], phase="backward").calls_in_order,
-        time_ns=2,
-    )
+    one, other = a_run([("A", "x", 1)]), a_run([("B", "y", 1)], phase="backward")
+    before = replace(one, calls_in_order=one.calls_in_order | other.calls_in_order, time_ns=2)
     (found,) = compared(before, a_run([("none", "z", 1)]))
     assert (found.phase, found.module) == (None, None)
     # no work at all
@@ -150,14 +145,9 @@ def test_a_run_without_work(empty: int) -> None:
     assert found.change_ns == (3, -3)[empty]
 
 
-CALLS = st.lists(
-    st.tuples(
-        st.sampled_from(["none", "M/L_*", "M/L_*/A_*"]),
-        st.sampled_from(["mm:8", "mm:9", "add(x)", "add(y)", "cat(x)"]),
-        st.integers(0, 100),
-    ),
-    max_size=12,
-)
+MODULES = st.sampled_from(["none", "M/L_*", "M/L_*/A_*"])
+WORKS = st.sampled_from(["mm:8", "mm:9", "add(x)", "add(y)", "cat(x)"])
+CALLS = st.lists(st.tuples(MODULES, WORKS, st.integers(0, 100)), max_size=12)
 
 
 @given(CALLS, CALLS, st.integers(1, 3), st.integers(1, 3))
@@ -194,10 +184,8 @@ def test_merged_captures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_compiled_run_against_the_eager_one(tmp_path: Path) -> None:
-    """Rotary embeddings of four layers on an H100: 18 operators of a layer against one kernel.
-
-    Per layer and step the trace of A has for queries and keys each 2 copy_, 4 mul, sub, add and cat.
-    """
+    """Rotary embeddings of four layers on an H100: 18 operators of a layer against one kernel. Per layer and
+    step the trace of A has for queries and keys each 2 copy_, 4 mul, sub, add and cat."""
     cards = [f"workload_cards/llama-train{name}-h100.yaml" for name in ("", "-compiled")]
     (found,) = cclbench.compare(*cards, store=tmp_path).operators
     assert sum(one.change_ns for one in found.replaced) == found.change_ns

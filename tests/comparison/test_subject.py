@@ -88,12 +88,9 @@ def test_published_metadata_tell_what_ran() -> None:
 
 
 def test_a_card_tells_what_ran_and_the_trace_the_device() -> None:
-    own = card(
-        workload__model__name=None,
-        hardware__accelerator=None,
-        parallelism={"dp_shard": 2, "tp": 2, "pp": 1},
-        software={"framework": {"name": "megatron", "version": "1"}},
-    )
+    ran = {"parallelism": {"dp_shard": 2, "tp": 2, "pp": 1}}
+    ran["software"] = {"framework": {"name": "megatron", "version": "1"}}
+    own = card(workload__model__name=None, hardware__accelerator=None, **ran)
     own["workload"]["model"]["family"] = "llama"
     found = subject("A", STEP, own).workload
     assert (found.model, found.accelerator, found.devices) == ("llama", "H100", 4)

@@ -31,7 +31,6 @@ def judged(before: list[Row], after: list[Row]) -> Versus:
 
 
 def between(base: Sequence[float], other: Sequence[float]) -> RatioInterval:
-    """The interval of the steps of one capture each."""
     return compare_captures([np.array(base)], [np.array(other)])
 
 
@@ -96,8 +95,7 @@ def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
     assert found.ratio == pytest.approx(229.001 / 30)
     assert found.low < 1 < found.ratio < found.high
     assert "7.63× longer than A's in these captures, which may be chance (7.63 s against" in found.words
-    without = of_steps([1.0, 1.001, 0.999] * 10, [7.0, 7.001, 6.999] * 10)
-    assert without.outcome == "slower"
+    assert of_steps([1.0, 1.001, 0.999] * 10, [7.0, 7.001, 6.999] * 10).outcome == "slower"
     # A step in thirty takes ten times as long: the mean and its interval are 2.6, what most take 2
     before, after = [1.0, 1.001, 0.999] * 100, [*([2.0, 2.001, 1.999] * 10)[:-1], 20.0]
     found = of_steps(before, after * 10)
@@ -214,29 +212,20 @@ def test_the_interval_of_a_rate_is_that_of_its_inverse() -> None:
     assert found.low < found.ratio < found.high
 
 
+ONE, TWO = parts_of(compute=1.0), parts_of(compute=2.0)
+STATED, SERVING = subject("A", ONE, card()), subject("B", TWO, card(workload__phase="inference"))
+FEWER = subject("B", [*TWO, row(TOKENS, None, "1/s")], card(workload__batch__global=8))
+WHOLE = subject("A", [r | {"window": "trace"} for r in ONE])
+IDLE = subject("B", [row("time.step", None, reason="the trace has no work")])
+
+
 @pytest.mark.parametrize(
     ("base", "other", "says"),
     [
-        (
-            subject("A", parts_of(compute=1.0), card()),
-            subject("B", [*parts_of(compute=2.0), row(TOKENS, None, "1/s")], card(workload__batch__global=8)),
-            "their work differs (global batch 8 against 16) and A has no throughput.tokens_per_device",
-        ),
-        (
-            subject("A", parts_of(compute=1.0), card()),
-            subject("B", parts_of(compute=2.0), card(workload__phase="inference")),
-            "their steps are of different kinds (phase inference against training)",
-        ),
-        (
-            subject("A", [r | {"window": "trace"} for r in parts_of(compute=1.0)]),
-            subject("B", parts_of(compute=2.0)),
-            "the window of A is its whole trace, not a step",
-        ),
-        (
-            subject("A", parts_of(compute=1.0)),
-            subject("B", [row("time.step", None, reason="the trace has no work")]),
-            "B has no time.step (the trace has no work)",
-        ),
+        (STATED, FEWER, f"their work differs (global batch 8 against 16) and A has no {TOKENS}"),
+        (STATED, SERVING, "their steps are of different kinds (phase inference against training)"),
+        (WHOLE, subject("B", TWO), "the window of A is its whole trace, not a step"),
+        (subject("A", ONE), IDLE, "B has no time.step (the trace has no work)"),
     ],
 )
 def test_what_cannot_be_ranked_says_why(base: object, other: object, says: str) -> None:
@@ -307,8 +296,7 @@ def of_steps(before: list[float], after: list[float], repeats: Sequence[Captures
 )
 def test_a_nanosecond_is_told(after: float, says: str) -> None:
     before, after_ = parts_of(compute=0.5, idle_host=0.25), parts_of(compute=0.5 + after, idle_host=0.25)
-    found = judged(before, after_)
-    assert found.words.endswith(f"In the mean a step of B is 1.00 ns {says}")
+    assert judged(before, after_).words.endswith(f"In the mean a step of B is 1.00 ns {says}")
 
 
 def test_a_difference_without_parts_is_told_without_them() -> None:

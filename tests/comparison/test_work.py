@@ -97,8 +97,7 @@ def test_without_a_card_the_work_is_unknown() -> None:
     phase = {"version": 2, "id": "x", "workload": {"phase": "training"}}
     assert is_work_unknown(subject("A", STEP, phase))
     assert not is_work_unknown(subject("A", STEP, phase | {"workload": {"model": {"name": "x"}}}))
-    tokens = [*STEP, row("throughput.tokens", 10.0, "1/s")]
-    assert not is_work_unknown(subject("A", tokens, phase))
+    assert not is_work_unknown(subject("A", [*STEP, row("throughput.tokens", 10.0, "1/s")], phase))
     # a request of inference has an input length
     made = card(workload__batch__sequence_length=None, workload__batch__input_length=128)
     assert comparison_warnings((subject("A", STEP, card()), subject("B", STEP, made))) == ()
@@ -188,13 +187,9 @@ def test_parts_that_only_some_can_tell_are_said_with_the_reason() -> None:
     assert not any("does not show" in w for w in comparison_warnings((silent, silent, without)))
 
 
-STANDARD = {
-    "workload__model__name": "Llama-3.1-8B",
-    "workload__batch__global": 128,
-    "workload__batch__sequence_length": 1024,
-    "workload__phase": "inference",
-    "workload__standard": "ccl-bench-llama-3.1-8b-inference",
-}
+STANDARD = {"workload__model__name": "Llama-3.1-8B", "workload__batch__global": 128}
+STANDARD |= {"workload__batch__sequence_length": 1024, "workload__phase": "inference"}
+STANDARD["workload__standard"] = "ccl-bench-llama-3.1-8b-inference"
 
 
 def test_cards_of_one_standard_workload_do_equal_work() -> None:

@@ -26,7 +26,6 @@ Export = Callable[..., Path]
 
 
 def row(metric: str, value: float | None, unit: str = "s", **changes: Any) -> Row:
-    """A measured row, or one without a value."""
     known = {"status": "ok", "provenance": "measured"} if value is not None else {"status": "not_applicable"}
     fields = {"window": "steps", "version": 1, **known, **changes}
     return Row(metric=MetricName(metric), value=value, unit=unit, **fields)
@@ -131,10 +130,8 @@ def test_opentelemetry_reads_the_request(run: cclbench.Run, export: Export) -> N
 def test_mlflow_reads_the_files(run: cclbench.Run, export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    store = export("mlflow")
-    client = mlflow.MlflowClient(tracking_uri=store.as_uri())
-    experiment = client.get_experiment_by_name("cclbench")
-    (recorded,) = client.search_runs([experiment.experiment_id])
+    client = mlflow.MlflowClient(tracking_uri=export("mlflow").as_uri())
+    (recorded,) = client.search_runs([client.get_experiment_by_name("cclbench").experiment_id])
     assert recorded.info.run_name == run.id
     assert recorded.info.status == "FINISHED"
     assert recorded.data.metrics["time.step_seconds"] == run["time.step"].value
@@ -176,9 +173,7 @@ def test_weights_and_biases_reads_the_offline_run(run: cclbench.Run, export: Exp
     assert "no NIC counters" in texts
 
 
-def test_options_of_the_other_kind_are_refused(
-    run: cclbench.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_of_others(run: cclbench.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["export", run.id, "--store", str(run.store), "-o", str(tmp_path / "x")]
     assert main([*words, "--to", "otlp", "--system", "aws-p5"]) == 2
     assert "--system is of graphs, and otlp are figures" in capsys.readouterr().err

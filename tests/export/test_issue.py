@@ -25,31 +25,19 @@ def workload(
     *nodes: tuple[int, bool, int, list[int], list[int]], instance: dict[int, int] | None = None
 ) -> Workload:
     """One rank's nodes: kind, whether by the CPU, duration in µs, data and control dependencies."""
-    given_instances = instance or {}
-    return Workload(
-        after=[each[3] for each in nodes],
-        behind=[each[4] for each in nodes],
-        kind=[each[0] for each in nodes],
-        by_cpu=[each[1] for each in nodes],
-        duration=[each[2] * US for each in nodes],
-        instance=[given_instances.get(at) for at in range(len(nodes))],
-        metadata=[{}],
-        first=[0],
-    )
+    kind, by_cpu, us, after, behind = (list(column) for column in zip(*nodes, strict=True))
+    told = {"kind": kind, "by_cpu": by_cpu, "after": after, "behind": behind, "metadata": [{}], "first": [0]}
+    instances = [(instance or {}).get(at) for at in range(len(nodes))]
+    return Workload(duration=[each * US for each in us], instance=instances, **told)
 
 
 def test_a_node_waits_for_its_resource_in_order_of_ids() -> None:
     """A kernel of 10 µs; a host node of 3 runs beside it; the kernel that it launches, and one that was ready
     at the beginning, follow in order of their ids."""
-    found = issue_workload(
-        workload(
-            (chakra.COMPUTE, False, 10, [], []),
-            (chakra.COMPUTE, True, 3, [], []),
-            (chakra.COMPUTE, False, 4, [1], []),
-            (chakra.COMPUTE, False, 5, [], []),
-            (chakra.COMPUTE, True, 0, [], [3]),  # zero is one nanosecond
-        )
-    )
+    kernel, host = (chakra.COMPUTE, False), (chakra.COMPUTE, True)
+    nodes = (*kernel, 10, [], []), (*host, 3, [], []), (*kernel, 4, [1], []), (*kernel, 5, [], [])
+    # a node of zero takes one nanosecond
+    found = issue_workload(workload(*nodes, (*host, 0, [], [3])))
     assert found.start == [0, 0, 10 * US, 14 * US, 19 * US]
     assert found.end == [10 * US, 3 * US, 14 * US, 19 * US, 19 * US + 1]
     assert found.met == [0, 0, 3 * US, 0, 0]
@@ -57,14 +45,9 @@ def test_a_node_waits_for_its_resource_in_order_of_ids() -> None:
 
 def test_a_receive_occupies_nothing_and_a_send_waits_for_no_receive() -> None:
     """The receive stands before the collective, and ends with its send, which follows the collective."""
-    found = issue_workload(
-        workload(
-            (chakra.RECV, False, 9, [], []),
-            (chakra.COLLECTIVE, False, 20, [], []),
-            (chakra.SEND, False, 6, [], []),
-            instance={0: 7, 1: 8, 2: 7},
-        )
-    )
+    took = ((chakra.RECV, 9), (chakra.COLLECTIVE, 20), (chakra.SEND, 6))
+    nodes = [(kind, False, us, [], []) for kind, us in took]
+    found = issue_workload(workload(*nodes, instance={0: 7, 1: 8, 2: 7}))
     assert found.start == [0, 0, 20 * US]
     assert found.end == [26 * US, 20 * US, 26 * US]
 
@@ -122,16 +105,11 @@ def issued(tasks: list[Task]) -> list[tuple[int, int]]:
     for at, task in enumerate(tasks):
         task.id = at
     share_resources(tasks, {})
-    nodes = [
-        (
-            chakra.COMPUTE,
-            task.role == HOST,
-            (task.end - (task.start if task.alone is None else task.alone)) // US,
-            [each.id for each in task.after],
-            [each.id for each in task.behind],
-        )
-        for task in tasks
-    ]
+    nodes: Nodes = []
+    for task in tasks:
+        began = task.start if task.alone is None else task.alone
+        needs = [each.id for each in task.after], [each.id for each in task.behind]
+        nodes.append((chakra.COMPUTE, task.role == HOST, (task.end - began) // US, *needs))
     found = issue_workload(workload(*nodes))
     return [(start // US, end // US) for start, end in zip(found.start, found.end, strict=True)]
 
@@ -147,10 +125,8 @@ def test_streams_and_threads_end_when_they_did() -> None:
     later = task("compute", 15, 40, second)
     thread = task(HOST, 10, 90, begin)
     last = task("compute", 40, 120, later)
-    after_all = task(GAP, 120, 125, last, long)
-    tasks = [begin, second, later, thread, long, last, after_all]
-    ends = [end for _, end in issued(tasks)]
-    assert ends == [each.end // US for each in tasks]
+    tasks = [begin, second, later, thread, long, last, task(GAP, 120, 125, last, long)]
+    assert [end for _, end in issued(tasks)] == [each.end // US for each in tasks]
     assert long.behind == [later]  # which began and ended during it
     assert thread.behind == []  # the other resource is its own
 
@@ -168,7 +144,7 @@ def test_what_began_before_holds_the_resource() -> None:
     ("name", "nodes", "step_ms"),
     [("tiny-jax-dp2-tp4-cpu", 22_183, 20.554613), ("tiny-llama-ddp4-gloo-cpu", 1_410, 512.185422)],
 )
-def test_astra_sims_own_step(
+def test_step_of_astra_sim(
     name: str, nodes: int, step_ms: float, repository: Path, tmp_path: Path, evidence_store: Path
 ) -> None:
     """The steps of ASTRA-sim itself (commit 518bd51, setting "replay-only": no rank waits for another)."""

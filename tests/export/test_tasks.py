@@ -34,15 +34,19 @@ NOTHING_ELSE |= {"assumed": (np.empty(0, np.int64), np.empty(0, np.int64))}
 """Of a graph of two ranks: no names, nothing inferred."""
 
 
+def transfers(nbytes: int, *instances: int) -> Transfers:
+    """All-reduces of two ranks, of those instances."""
+    count = len(instances)
+    sizes = np.full(count, 2), np.full(count, nbytes), np.ones(count, np.bool_)
+    return Transfers(("all_reduce",) * count, ("0-1",) * count, *sizes, np.array(instances))
+
+
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    """Two ranks, times in ns.
-
-    Rank 0: a thread H0, 10 later H1, 20 of its own later H2, which also waits for K1 and returns 5 behind
-    it.  A stream: K0 of 30, launched by H0, K1 of 5, launched by H1, both with 3 of latency and 2 between
-    them, then a collective, 1 behind.  Another stream: C of 4 begins 10 before K0's end.  Rank 1 has its part
-    of the collective alone, from 100 on; the transfer takes 50.
-    """
+    """Two ranks, times in ns. Rank 0: a thread H0, 10 later H1, 20 of its own later H2, which also waits for
+    K1 and returns 5 behind it.  A stream: K0 of 30, launched by H0, K1 of 5, launched by H1, both with 3 of
+    latency and 2 between them, then a collective, 1 behind.  Another stream: C of 4 begins 10 before K0's
+    end.  Rank 1 has its part of the collective alone, from 100 on; the transfer takes 50."""
     nodes = n.blank_nodes(
         11,
         rank=[0] * 8 + [1, 1, -1],
@@ -62,15 +66,8 @@ def graph() -> Graph:
         (MEETING, TRANSFER_1, 0),
     ]  # fmt: skip
     source, target, lag = (np.array(column, np.int64) for column in zip(*edges, strict=True))
-    two = np.array([2, 2])
-    return Graph(
-        nodes=nodes,
-        cut=cut_pieces(nodes, source, target, lag),
-        transfers=Transfers(
-            ("all_reduce",) * 2, ("0-1",) * 2, two, two * 512, two > 0, np.zeros(2, np.int64)
-        ),
-        **NOTHING_ELSE,
-    )
+    cut = cut_pieces(nodes, source, target, lag)
+    return Graph(nodes=nodes, cut=cut, transfers=transfers(1_024, 0, 0), **NOTHING_ELSE)
 
 
 @pytest.fixture(scope="module")
@@ -146,19 +143,8 @@ def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
     a, b = 8, 9
     source = np.array([0, 4, a, a, 2, 6, b, b])
     target = np.array([a, a, 1, 5, b, b, 3, 7])
-    graph = Graph(
-        nodes=nodes,
-        cut=cut_pieces(nodes, source, target, np.zeros(8, np.int64)),
-        transfers=Transfers(
-            ("all_reduce",) * 4,
-            ("0-1",) * 4,
-            np.full(4, 2),
-            np.full(4, 64),
-            np.ones(4, np.bool_),
-            np.array([0, 1, 0, 1]),
-        ),
-        **NOTHING_ELSE,
-    )
+    cut = cut_pieces(nodes, source, target, np.zeros(8, np.int64))
+    graph = Graph(nodes=nodes, cut=cut, transfers=transfers(64, 0, 1, 0, 1), **NOTHING_ELSE)
     times = simulate_nodes(nodes, graph.cut)
     needed = graph_dependencies(graph)
     for place in (0, 1):
@@ -204,8 +190,7 @@ def test_fields_are_those_of_the_official_schema() -> None:
             name: (number, TYPES.get(kind, kind), repeats) for name, (number, kind, repeats) in fields.items()
         }
         assert told == official
-    written = (chakra.COMPUTE, chakra.SEND, chakra.RECV, chakra.COLLECTIVE)
-    assert written == tuple(NODE_TYPES.values())
+    assert tuple(NODE_TYPES.values()) == (chakra.COMPUTE, chakra.SEND, chakra.RECV, chakra.COLLECTIVE)
     assert {kind.upper(): number for kind, number in chakra.COLLECTIVES.items()} == COLLECTIVES
     alternatives = chakra.message_class("AttributeProto").DESCRIPTOR.oneofs_by_name["value"]
     assert {field.name for field in alternatives.fields} == OFFICIAL["AttributeProto"].keys() - {"name"}

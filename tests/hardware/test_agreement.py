@@ -70,7 +70,6 @@ def test_rates_more_than_twice_apart_are_not_the_same(rate: float | None, agains
 
 
 def fabric(rate: str = "25 GB/s (unverified)", tier: str = "scale_up", more: str = "") -> str:
-    """A file of a fabric."""
     return f"id: links\nkind: fabric\ntier: {tier}\ntopology: mesh\nlink_bytes_per_s: {rate}\n{more}"
 
 
@@ -98,7 +97,6 @@ FIGURES = {"hbm_bytes": "16 GB (bench)", "hbm_bytes_per_s": "400 GB/s (bench)", 
 
 
 def chip(more: str = "", **fields: str) -> str:
-    """A file of an accelerator."""
     own = FIGURES | {"scale_up_bytes_per_s": "100 GB/s (bench)"} | dict.fromkeys(PEAKS, "null") | fields
     peaks = [f"  {key}: {own.pop(key)}" for key in PEAKS]
     figures = [f"{key}: {text}" for key, text in own.items()]
@@ -107,7 +105,6 @@ def chip(more: str = "", **fields: str) -> str:
 
 
 def said(text: str) -> list[str]:
-    """What is wrong with a file, without its name."""
     read = yaml_file.parse(text, "x.yaml", "hardware file")
     return [str(one).partition(": ")[2] for one in entry_problems(read)]
 
@@ -184,9 +181,7 @@ def test_a_band_holds_its_ends(low: float, high: float, within: bool) -> None:
 @pytest.mark.parametrize(
     ("measured", "held", "suspect"), [(4.0, 0, False), (4.1, 0, True), (4.1, 1, True), (4.1, 2, False)]
 )
-def test_a_run_more_than_four_times_slower_and_mostly_outside_its_band_is_suspect(
-    measured: float, held: int, suspect: bool
-) -> None:
+def test_a_run_far_slower_and_outside_its_band_is_suspect(measured: float, held: int, suspect: bool) -> None:
     found = summarise_deviations(
         [Deviation(8, measured, 1.0, 0.5, 9.0 if at < held else 2.0) for at in range(4)]
     )
@@ -210,8 +205,7 @@ def test_errors_are_of_the_measured_time() -> None:
 def swept(kind: str, times: float, *, name: str = "a.csv") -> SweepValidation:
     """A sweep of 8 B and 1 MiB that the model of 1 s says takes so many seconds, each band ±1 s."""
     sweep = Sweep(kind, 4, 2, (8, 2**20), (times, times), "2.27.3", name)
-    found = [Deviation(size, times, 1.0, 0.0, 2.0) for size in sweep.bytes]
-    return SweepValidation(sweep, found)
+    return SweepValidation(sweep, [Deviation(size, times, 1.0, 0.0, 2.0) for size in sweep.bytes])
 
 
 def test_all_sweeps_together_are_without_the_suspect_ones() -> None:

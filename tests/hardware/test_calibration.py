@@ -64,17 +64,14 @@ def swept(nodes: int, bump: float = 1.0, kind: str = "all_reduce") -> Sweep:
 
 
 def calibrated(*given: Sweep) -> Calibration:
-    """The calibration by these sweeps."""
     return calibrate(given, NODE)  # type: ignore[return-value]
 
 
 def predicted(by: Calibration, size: float, ranks: int, kind: str = "all_reduce") -> Prediction:
-    """A prediction of the calibrated model."""
     return by.price_collective(kind, size, range(ranks), NODE)  # type: ignore[return-value]
 
 
 def ratio(found: Prediction) -> float:
-    """How many times the formulas' time a prediction is."""
     return float(found.time_s[0] / found.formula_s[0])
 
 
@@ -86,8 +83,7 @@ def test_a_machine_like_the_model_is_the_model() -> None:
         assert max(abs(each.relative_error) for each in own) < 1e-9
     assert predicted(found, 1e6, 16).basis == "calibrated"
     # twice the model on 2 nodes, eight times on 8: four times on 4, in equal steps of log ranks
-    by = Calibration("node", (swept(2, 2.0), swept(8, 8.0)))
-    found = predicted(by, SIZES[5], 16)
+    found = predicted(Calibration("node", (swept(2, 2.0), swept(8, 8.0))), SIZES[5], 16)
     assert found.time_s[0] == pytest.approx(swept(4, 4.0).seconds[5])
     assert "8 ranks on 2, 32 ranks on 8 node(s)" in str(found.reason)
 
@@ -166,9 +162,7 @@ def test_a_deviation_within_scatter_is_none(times: float, count: int, octaves: i
     exchanged=st.booleans(),
     size=st.floats(0, 40).map(lambda power: 2.0**power),
 )
-def test_two_sizes_that_contradict_one_another_change_no_other(
-    slower: float, faster: float, first: int, exchanged: bool, size: float
-) -> None:
+def test_contradicting_sizes(slower: float, faster: float, first: int, exchanged: bool, size: float) -> None:
     """One slower, one faster than the model: from a doubling beside each, predictions are the model's."""
     sweep = factors(*((faster, slower) if exchanged else (slower, faster)), first=first)
     assume(min(abs(np.log2(size / own)) for own in sweep.bytes) >= 1)
@@ -201,8 +195,7 @@ def test_a_machine_like_the_model_is_the_model_by_any_sizes(known: tuple[int, ..
 @pytest.mark.parametrize(("nodes", "times"), [(8, 2.0), (16, 2**0.5), (1, None), (2, 4.0), (4, 4.0)])
 def test_beyond_the_nodes_measured_it_returns_to_the_specification(nodes: int, times: float | None) -> None:
     """Four times the model on 2 and on 4 nodes: with half kept a doubling 4^(1/2) on 8 and 4^(1/4) on 16."""
-    by = Calibration("node", (swept(2, 4.0), swept(4, 4.0)))
-    found = predicted(by, SIZES[5], 4 * nodes)
+    found = predicted(Calibration("node", (swept(2, 4.0), swept(4, 4.0))), SIZES[5], 4 * nodes)
     assert found.time_s[0] == pytest.approx(swept(nodes, times or 1.0).seconds[5])
 
 
@@ -218,8 +211,7 @@ def test_beyond_the_sizes_measured_it_returns_to_the_specification(octaves: int,
 
 def test_another_collective_takes_the_share_that_is_kept() -> None:
     """16 times the model in all-reduce: with a quarter kept 16^(1/4) = 2 times in all-gather."""
-    by = Calibration("node", (swept(2, 16.0),))
-    found = predicted(by, SIZES[5], 8, "all_gather")
+    found = predicted(Calibration("node", (swept(2, 16.0),)), SIZES[5], 8, "all_gather")
     assert found.time_s[0] == pytest.approx(swept(2, 2.0, "all_gather").seconds[5])
     assert "of all_reduce" in str(found.reason)
     # sweeps of the same collective go before those of others
@@ -326,7 +318,6 @@ def test_a_calibration_is_of_its_system() -> None:
     ],
 )
 def test_what_is_no_calibration(tmp_path: Path, text: str) -> None:
-    """One error that names the file."""
     path = tmp_path / "c.yaml"
     path.write_text(text, "utf-8")
     with pytest.raises(InputError) as error:
@@ -336,7 +327,6 @@ def test_what_is_no_calibration(tmp_path: Path, text: str) -> None:
 
 
 def test_a_missing_huge_or_wordy_calibration(tmp_path: Path) -> None:
-    """Neither is read."""
     with pytest.raises(InputError, match="cannot be read"):
         read_calibration(tmp_path / "none.yaml")
     path = tmp_path / "huge.yaml"
@@ -348,8 +338,7 @@ def test_a_missing_huge_or_wordy_calibration(tmp_path: Path) -> None:
     path.write_text("system: node\nsweeps: []\n" + "x" * 500 + ": 1\n")
     with pytest.raises(InputError) as raised:
         read_calibration(path)
-    what = str(raised.value).partition("is not a calibration: ")[2].partition("; ")[0]
-    assert 0 < len(what) <= 200
+    assert 0 < len(str(raised.value).partition("is not a calibration: ")[2].partition("; ")[0]) <= 200
 
 
 def test_sweeps_of_a_timings_table() -> None:
@@ -362,8 +351,7 @@ def test_sweeps_of_a_timings_table() -> None:
     rows = [timing(16, 3000), timing(8, 1000), timing(8, 2000, in_place=None), timing(8, 5000)]
     rows += [timing(8, 1, in_place=True), timing(32, None), timing(None, 1000), timing(0, 1000)]
     rows += [timing(8, 1000, nodes=None), timing(8, 9000, kind="all_gather")]
-    table = pa.Table.from_pylist(rows, schema=TIMINGS)
-    (gather, reduce), left_out = sweeps_of(table, "2.27.3")
+    (gather, reduce), left_out = sweeps_of(pa.Table.from_pylist(rows, schema=TIMINGS), "2.27.3")
     assert (gather.kind, gather.bytes, gather.seconds) == ("all_gather", (8,), (9e-6,))
     assert (reduce.bytes, reduce.seconds) == ((8, 16), (2e-6, 3e-6))
     assert reduce.library_version == "2.27.3"
@@ -393,7 +381,6 @@ def test_beyond_the_sizes_measured_it_says_so() -> None:
 
 @pytest.mark.parametrize("size", [-1, float("nan"), float("inf"), 2**61])
 def test_sizes_are_bounded(size: float) -> None:
-    """As `price` bounds them."""
     fitted = calibrated(swept(2))
     with pytest.raises(UsageError):
         fitted.price_collective("all_reduce", size, range(8), NODE)
@@ -401,8 +388,7 @@ def test_sizes_are_bounded(size: float) -> None:
 
 def test_sizes_are_bounded_and_the_library_is_the_sweeps(tmp_path: Path) -> None:
     """Of 2.10 a plateau of 1.9: its formulas take longer than the newest's."""
-    old = msgspec.structs.replace(swept(2), library_version="2.10.3")
-    by = Calibration("node", (old,))
+    by = Calibration("node", (msgspec.structs.replace(swept(2), library_version="2.10.3"),))
 
     def formula(version: str | None) -> float:
         found = by.price_collective("all_reduce", 8, range(8), NODE, library_version=version)

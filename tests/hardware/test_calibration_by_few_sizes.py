@@ -24,7 +24,6 @@ ROUNDING: Final = 1e-9
 
 @pytest.fixture(scope="module")
 def few_sizes(repository: Path) -> Iterator[ModuleType]:
-    """scripts/few_sizes.py."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(repository / "scripts")
         yield importlib.import_module("few_sizes")
@@ -64,13 +63,8 @@ def test_drawn_sizes_beat_none(few_sizes: ModuleType, errors: dict[int, list[Any
 
 def test_two_sizes_chosen_as_a_probe_does_are_never_worse(few_sizes: ModuleType, machines: list[Any]) -> None:
     """Of every sweep, the median error at its other sizes falls or stays as it is; of half it falls."""
-    rise = few_sizes.rises(
-        [
-            row
-            for machine in machines
-            for row in few_sizes.rows_of_others(machine, few_sizes.narrowest_pair(machine))
-        ]
-    )
+    chosen = ((machine, few_sizes.narrowest_pair(machine)) for machine in machines)
+    rise = few_sizes.rises([row for one, pair in chosen for row in few_sizes.rows_of_others(one, pair)])
     assert len(rise) == len(machines) > 40
     assert {name: each for name, each in rise.items() if each > ROUNDING} == {}
     assert sum(each < -few_sizes.EQUAL for each in rise.values()) >= len(machines) / 2

@@ -17,19 +17,8 @@ import yaml
 
 from cclbench.ground import yaml_file
 from cclbench.ground.errors import InputError, UsageError
+from cclbench.hardware import catalog
 from cclbench.hardware.accelerator import Accelerator
-from cclbench.hardware.catalog import (
-    accelerator,
-    accelerators,
-    by_device_name,
-    catalog_entries,
-    entry_of,
-    extended_catalog,
-    fabrics,
-    system,
-    systems,
-    users_own,
-)
 from cclbench.hardware.collectives import NoPrice, price_collective
 from cclbench.hardware.describe import entry_summary
 from cclbench.hardware.entry import entry_problems
@@ -80,21 +69,21 @@ def figures_of(raw: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
 
 def test_the_catalog_holds_every_file() -> None:
     kinds = [yaml.safe_load(path.read_text())["kind"] for path in FILES]
-    entries = accelerators(), fabrics(), systems()
+    entries = catalog.accelerators(), catalog.fabrics(), catalog.systems()
     assert [len(own) for own in entries] == [kinds.count(k) for k in ("accelerator", "fabric", "system")]
     assert all([*own] == sorted(own) for own in entries)
     assert [len(own) for own in entries] == [47, 38, 69]
 
 
 def test_where_sources_disagree_it_is_recorded() -> None:
-    (other,) = accelerator("nvidia-a100-sxm-80gb").disagreements
+    (other,) = catalog.accelerator("nvidia-a100-sxm-80gb").disagreements
     assert (other.field, other.says, other.source) == ("hbm_bytes_per_s", "2 TB/s", "ml-engineering")
-    assert "hbm_bytes_per_s" in accelerator("nvidia-a100-sxm-80gb").unverified_fields
+    assert "hbm_bytes_per_s" in catalog.accelerator("nvidia-a100-sxm-80gb").unverified_fields
     # what is only announced is marked
-    marked = {entry.id for entry in catalog_entries().values() if entry.announced}
+    marked = {entry.id for entry in catalog.catalog_entries().values() if entry.announced}
     assert marked == {"nvidia-rubin", "nvlink6", "vera-rubin-nvl72"}
-    assert entry_summary(entry_of("nvidia-rubin")).endswith("; announced")
-    found = price_collective("all_reduce", 2**20, range(72), system("vera-rubin-nvl72"))
+    assert entry_summary(catalog.entry_of("nvidia-rubin")).endswith("; announced")
+    found = price_collective("all_reduce", 2**20, range(72), catalog.system("vera-rubin-nvl72"))
     assert "vera-rubin-nvl72 is announced: its figures may change" in found.reason
 
 
@@ -103,12 +92,12 @@ def test_where_sources_disagree_it_is_recorded() -> None:
     [("nvidia-a100-sxm-80gb", 271e12), ("nvidia-h100-sxm", 794.5e12), ("amd-mi355x", 1565e12)],
 )
 def test_attainable_peaks_lie_below_the_dense_ones(id: str, flops: float) -> None:  # noqa: A002
-    entry = accelerator(id)
+    entry = catalog.accelerator(id)
     assert entry.attainable_flops_per_s["bf16"] == flops
     assert entry.cited["attainable_flops_per_s.bf16"] == "ml-engineering"
     stated = [
         (attainable, machine.peak_flops_per_s[dtype])
-        for machine in accelerators().values()
+        for machine in catalog.accelerators().values()
         for dtype, attainable in machine.attainable_flops_per_s.items()
     ]
     assert len(stated) >= 7
@@ -152,7 +141,7 @@ generic-cpu           bf16  None     None        None    None None
 @pytest.mark.parametrize("line", FIGURES.split("\n")[1:-1])
 def test_figures(line: str) -> None:
     name, dtype, *cells = line.split()
-    entry = accelerator(name)
+    entry = catalog.accelerator(name)
     found = [entry.peak_flops_per_s[dtype], entry.hbm_bytes, entry.hbm_bytes_per_s, entry.sm_count]
     published = [None if cell == "None" else float(cell) for cell in cells]
     assert [*found, entry.scale_up_bytes_per_s] == published
@@ -160,13 +149,13 @@ def test_figures(line: str) -> None:
 
 @pytest.mark.parametrize(("id", "dtype"), [("nvidia-a100-sxm-80gb", "fp8"), ("nvidia-gb10", "bf16")])
 def test_what_nobody_could_source_is_null(id: str, dtype: str) -> None:  # noqa: A002
-    assert accelerator(id).peak_flops_per_s[dtype] is None
+    assert catalog.accelerator(id).peak_flops_per_s[dtype] is None
 
 
 def test_dense_peaks_halve_from_fp8_to_fp16() -> None:
     """Sparse figures, twice the dense ones, are the common mistake: fp8 and fp16 would not agree."""
     compared = set()
-    for entry in accelerators().values():
+    for entry in catalog.accelerators().values():
         fp8, fp16 = entry.peak_flops_per_s["fp8"], entry.peak_flops_per_s["fp16"]
         if fp8 and fp16 and entry.vendor in ("nvidia", "amd") and not entry.announced:
             assert fp8 / fp16 == pytest.approx(2, rel=0.03), entry.id
@@ -189,8 +178,8 @@ RACKS = {
 @pytest.mark.parametrize("name", RACKS)
 def test_the_total_that_a_vendor_prints_of_a_rack_is_that_of_its_accelerators(name: str) -> None:
     """Dense, and of one direction: half of what is printed with sparsity, or of both directions."""
-    machine, printed = system(name), RACKS[name].split()
-    device = accelerator(machine.accelerator)
+    machine, printed = catalog.system(name), RACKS[name].split()
+    device = catalog.accelerator(machine.accelerator)
     for figure, total in zip(printed[::2], printed[1::2], strict=True):
         each = device.peak_flops_per_s.get(figure) or getattr(device, figure)
         assert machine.domain_size * each == pytest.approx(float(total), rel=0.01), figure
@@ -207,7 +196,7 @@ def test_the_total_that_a_vendor_prints_of_a_rack_is_that_of_its_accelerators(na
 )
 def test_networks_are_as_fast_as_printed(name: str, total: float) -> None:
     """The interfaces of a domain's nodes (a rack, a pod, a server) together, bits/s in one direction."""
-    machine = system(name)
+    machine = catalog.system(name)
     nodes = machine.domain_size // machine.per_node
     assert nodes * machine.scale_out.nics * machine.scale_out.bytes_per_s * 8 == pytest.approx(total)
 
@@ -217,7 +206,7 @@ def test_networks_are_as_fast_as_printed(name: str, total: float) -> None:
 )
 def test_collectives_of_other_libraries_have_no_price(id: str, ranks: int) -> None:  # noqa: A002
     """NCCL's constants say nothing of HCCL, oneCCL, or Neuron's collectives through switches."""
-    found = price_collective("all_reduce", 2**20, range(ranks), system(id))
+    found = price_collective("all_reduce", 2**20, range(ranks), catalog.system(id))
     assert isinstance(found, NoPrice)
     assert "no formulas of its library's collectives are known" in found.reason
 
@@ -272,16 +261,16 @@ def test_collectives_of_other_libraries_have_no_price(id: str, ranks: int) -> No
     ],
 )
 def test_lookup_by_device_name(name: str, memory_bytes: int | None, expected: str | None) -> None:
-    found = by_device_name(name, memory_bytes)
+    found = catalog.by_device_name(name, memory_bytes)
     assert (found.id if found else None) == expected
 
 
 def test_unknown_ids_get_near_matches() -> None:
     with pytest.raises(UsageError, match="nvidia-h100-sxm"):
-        accelerator("nvidia-h100-smx")
+        catalog.accelerator("nvidia-h100-smx")
     # an entry that nobody knows gets near matches of any kind
     with pytest.raises(UsageError, match="the catalog has no 'nvlinc4'; did you mean nvlink4"):
-        entry_of("nvlinc4")
+        catalog.entry_of("nvlinc4")
 
 
 def test_devices_of_real_traces_are_found(test_data: Path) -> None:
@@ -291,7 +280,7 @@ def test_devices_of_real_traces_are_found(test_data: Path) -> None:
         trace = json.loads(gzip.decompress(min(capture.glob("*.json.gz")).read_bytes()))
         for device in trace.get("deviceProperties", []) if isinstance(trace, dict) else []:
             if "name" in device:
-                entry = by_device_name(device["name"], device["totalGlobalMem"])
+                entry = catalog.by_device_name(device["name"], device["totalGlobalMem"])
                 found[device["name"]] = (entry.id, entry.sm_count == device["numSms"]) if entry else None
     assert found == {
         "AMD Instinct MI210": ("amd-mi210", True),
@@ -356,17 +345,17 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("lab")
 def test_a_users_entries_are_added() -> None:
-    assert accelerator("lab-chip").peak_flops_per_s["bf16"] == 90e12
-    assert by_device_name("lab chip") == accelerator("lab-chip")
-    node = system("lab-node")
+    assert catalog.accelerator("lab-chip").peak_flops_per_s["bf16"] == 90e12
+    assert catalog.by_device_name("lab chip") == catalog.accelerator("lab-chip")
+    node = catalog.system("lab-node")
     assert (node.scale_up.fabric.id, node.scale_up.bytes_per_s) == ("lab-link", 100e9)
-    assert "nvidia-h100-sxm" in accelerators()
+    assert "nvidia-h100-sxm" in catalog.accelerators()
 
 
 def test_a_users_entry_replaces_the_one_with_its_id(lab: Path) -> None:
     (lab / "chip.yaml").write_text(MINE.replace("lab-chip", "nvidia-l4"))
     (lab / "node.yaml").unlink()
-    assert accelerator("nvidia-l4").hbm_bytes == 16e9
+    assert catalog.accelerator("nvidia-l4").hbm_bytes == 16e9
 
 
 def test_a_fabric_may_be_replaced_at_another_rate(lab: Path) -> None:
@@ -375,15 +364,15 @@ def test_a_fabric_may_be_replaced_at_another_rate(lab: Path) -> None:
         "id: infiniband-ndr\nkind: fabric\ntier: scale_out\ntopology: fat-tree\n"
         "link_bytes_per_s: 100 Gb/s (unverified)\n"
     )
-    assert fabrics()["infiniband-ndr"].link_bytes_per_s == 12.5e9
-    out = system("dgx-h100").scale_out
+    assert catalog.fabrics()["infiniband-ndr"].link_bytes_per_s == 12.5e9
+    out = catalog.system("dgx-h100").scale_out
     assert (out.fabric.link_bytes_per_s, out.bytes_per_s) == (12.5e9, 50e9)
 
 
 def test_a_single_file_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.yaml").write_text(MINE)
     monkeypatch.setenv("CCLBENCH_HARDWARE", f"{tmp_path / 'mine.yaml'}")
-    assert accelerator("lab-chip").hbm_bytes == 16e9
+    assert catalog.accelerator("lab-chip").hbm_bytes == 16e9
 
 
 @pytest.mark.parametrize(
@@ -428,7 +417,7 @@ def test_nonsense_is_refused_by_line(lab: Path, file: str, old: str, new: str, l
     assert old in text
     path.write_text(text.replace(old, new))
     with pytest.raises(InputError) as refused:
-        systems()
+        catalog.systems()
     assert re.search(rf"\.yaml:{line}: ", str(refused.value)), str(refused.value)
     assert said in str(refused.value)
     assert len(str(refused.value).splitlines()) <= 4
@@ -444,7 +433,7 @@ def test_nonsense_is_refused_by_line(lab: Path, file: str, old: str, new: str, l
 def test_a_fabric_that_cannot_replace_another_is_refused(lab: Path, text: tuple[str, str], said: str) -> None:
     (lab / "mine.yaml").write_text(MY_LINKS.replace(*text).replace("lab-link", "nvlink4"))
     with pytest.raises(InputError, match=said):
-        fabrics()
+        catalog.fabrics()
 
 
 @pytest.mark.parametrize(
@@ -458,21 +447,21 @@ def test_a_fabric_that_cannot_replace_another_is_refused(lab: Path, text: tuple[
 def test_what_is_no_hardware_file_is_refused(lab: Path, content: bytes, said: str) -> None:
     (lab / "chip.yaml").write_bytes(content)
     with pytest.raises(InputError, match=said):
-        accelerators()
+        catalog.accelerators()
 
 
 def test_no_file_is_refused_and_the_later_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path))
     with pytest.raises(InputError, match="contains no YAML file"):
-        fabrics()
+        catalog.fabrics()
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path / "none.yaml"))
     with pytest.raises(InputError, match="cannot be read"):
-        fabrics()
+        catalog.fabrics()
     # a later file of the same id is the one that counts
     (tmp_path / "a.yaml").write_text(MINE)
     (tmp_path / "b.yaml").write_text(MINE.replace("16 GB", "32 GB"))
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path))
-    assert accelerator("lab-chip").hbm_bytes == 32e9
+    assert catalog.accelerator("lab-chip").hbm_bytes == 32e9
 
 
 @pytest.mark.parametrize(
@@ -487,41 +476,20 @@ def test_memory_within_a_tenth_is_an_accelerator_s(known: int | None, reported: 
 
 def test_figures_are_numbers_with_the_key_of_their_source() -> None:
     """Sizes whole, rates in base SI, what has no source in parentheses as it is written."""
-    given, cited = parse_figures(
-        {
-            "id": "8 (x)",
-            "notes": "8 GB (x)",
-            "hbm_bytes": "1.5 GB (a-1)",
-            "peak_flops_per_s": {"bf16": "2 TFLOP/s (b)", "fp8": None},
-            "transports": {"x": {"latency_s": "3 us (unverified)"}},
-            "scale_up": {
-                "dims": "2 x 4 (a)",
-                "bytes_per_s": "8 Gb/s (a)",
-                "wraps": "false (a)",
-                "fabric": "y",
-            },
-            "per_node": "8 (a)",
-            "usable_fraction": "0.5 (a)",
-            "vendor": "nvidia (A)",
-        }
-    )
-    assert given == {
-        "id": "8 (x)",
-        "notes": "8 GB (x)",
-        "hbm_bytes": 1_500_000_000,
-        "peak_flops_per_s": {"bf16": 2e12, "fp8": None},
-        "transports": {"x": {"latency_s": 3e-6}},
-        "scale_up": {"dims": (2, 4), "bytes_per_s": 1e9, "wraps": False, "fabric": "y"},
-        "per_node": 8,
-        "usable_fraction": 0.5,
-        "vendor": "nvidia (A)",
-    }
+    words = {"id": "8 (x)", "notes": "8 GB (x)", "vendor": "nvidia (A)"}
+    sizes = {"hbm_bytes": "1.5 GB (a-1)", "per_node": "8 (a)", "usable_fraction": "0.5 (a)"}
+    rates: dict[str, Any] = {"peak_flops_per_s": {"bf16": "2 TFLOP/s (b)", "fp8": None}}
+    rates["transports"] = {"x": {"latency_s": "3 us (unverified)"}}
+    links = {"dims": "2 x 4 (a)", "bytes_per_s": "8 Gb/s (a)", "wraps": "false (a)", "fabric": "y"}
+    given, cited = parse_figures({**words, **sizes, **rates, "scale_up": links})
+    expected = {**words, "hbm_bytes": 1_500_000_000, "per_node": 8, "usable_fraction": 0.5}
+    expected |= {"peak_flops_per_s": {"bf16": 2e12, "fp8": None}, "transports": {"x": {"latency_s": 3e-6}}}
+    expected["scale_up"] = {"dims": (2, 4), "bytes_per_s": 1e9, "wraps": False, "fabric": "y"}
+    assert given == expected
     assert isinstance(given["hbm_bytes"], int)
-    assert cited == {
-        "hbm_bytes": "a-1", "peak_flops_per_s.bf16": "b", "transports.x.latency_s": "unverified",
-        "scale_up.dims": "a", "scale_up.bytes_per_s": "a", "scale_up.wraps": "a", "per_node": "a",
-        "usable_fraction": "a",
-    }  # fmt: skip
+    others = {"hbm_bytes": "a-1", "peak_flops_per_s.bf16": "b", "transports.x.latency_s": "unverified"}
+    of_a = ("scale_up.dims", "scale_up.bytes_per_s", "scale_up.wraps", "per_node", "usable_fraction")
+    assert cited == others | dict.fromkeys(of_a, "a")
     # texts of all fields but those of words; below a field any word is one
     entry = {"id": "x", "notes": "n", "kind": "k", "a": "1", "b": {"id": "2", "c": None}, "d": ["e"]}
     assert list(written_leaves(entry)) == [(("a",), "1"), (("b", "id"), "2")]
@@ -533,22 +501,22 @@ def test_files_are_named_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyP
     chip.write_text(MINE)
     link.write_text(MY_LINKS)
     monkeypatch.delenv("CCLBENCH_HARDWARE", raising=False)
-    with extended_catalog([]):
+    with catalog.extended_catalog([]):
         assert "CCLBENCH_HARDWARE" not in os.environ
-    with extended_catalog([tmp_path]):
-        assert entry_of("lab-chip") == accelerator("lab-chip")
-        assert entry_of("lab-link").kind == "fabric"
+    with catalog.extended_catalog([tmp_path]):
+        assert catalog.entry_of("lab-chip") == catalog.accelerator("lab-chip")
+        assert catalog.entry_of("lab-link").kind == "fabric"
     assert "CCLBENCH_HARDWARE" not in os.environ
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(link))
-    nothing = users_own()
-    with extended_catalog([chip]):
-        assert {"lab-link", "lab-chip"} <= catalog_entries().keys()
-        assert users_own() != nothing
-    with pytest.raises(UsageError), extended_catalog([chip]):
-        entry_of("lab-chop")
+    nothing = catalog.users_own()
+    with catalog.extended_catalog([chip]):
+        assert {"lab-link", "lab-chip"} <= catalog.catalog_entries().keys()
+        assert catalog.users_own() != nothing
+    with pytest.raises(UsageError), catalog.extended_catalog([chip]):
+        catalog.entry_of("lab-chop")
     assert os.environ["CCLBENCH_HARDWARE"] == str(link)
-    assert users_own() == nothing
-    assert "lab-chip" not in catalog_entries()
+    assert catalog.users_own() == nothing
+    assert "lab-chip" not in catalog.catalog_entries()
 
 
 def test_a_folder_holds_so_many_files_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,11 +525,11 @@ def test_a_folder_holds_so_many_files_at_most(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "notes.txt").write_text("no YAML")
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path))
     monkeypatch.setattr("cclbench.hardware.catalog._MOST_FILES", 2)
-    assert "lab-link" in fabrics()
+    assert "lab-link" in catalog.fabrics()
     (tmp_path / "node.yaml").write_text(MY_NODE)
     monkeypatch.setenv("CCLBENCH_HARDWARE", f"{tmp_path}{os.pathsep}")
     with pytest.raises(InputError, match="contains more than 2 YAML files"):
-        fabrics()
+        catalog.fabrics()
 
 
 # Lanes of fp32 in a multiprocessor; a lane multiplies and adds in a cycle.
@@ -580,10 +548,8 @@ TURING, AMPERE = 64, 128
         ("nvidia-rtx-pro-6000", AMPERE, 2617, 512, 28),
     ],
 )  # fmt: skip
-def test_peaks_and_bandwidth_follow_from_the_parts(
-    name: str, lanes: int, boost_mhz: float, bus_bits: int, gbit_per_s: float
-) -> None:
-    device = accelerator(name)
+def test_rates_by_parts(name: str, lanes: int, boost_mhz: float, bus_bits: int, gbit_per_s: float) -> None:
+    device = catalog.accelerator(name)
     fp32 = device.peak_flops_per_s["fp32"]
     assert fp32 == pytest.approx(device.sm_count * lanes * 2 * boost_mhz * 1e6, rel=0.01)
     assert device.hbm_bytes_per_s == pytest.approx(bus_bits / 8 * gbit_per_s * 1e9, rel=0.001)
@@ -601,7 +567,7 @@ def test_peaks_and_bandwidth_follow_from_the_parts(
     ],
 )
 def test_peaks_of_products_are_multiples(id: str, ratios: dict[str, int]) -> None:  # noqa: A002
-    peaks = accelerator(id).peak_flops_per_s
+    peaks = catalog.accelerator(id).peak_flops_per_s
     fp32 = peaks["fp32"]
     assert fp32 is not None
     assert {dtype: (peaks[dtype] or 0) / fp32 for dtype in ratios} == pytest.approx(ratios, rel=0.02)
@@ -609,14 +575,14 @@ def test_peaks_of_products_are_multiples(id: str, ratios: dict[str, int]) -> Non
 
 def test_gaudi_3_and_possible_clocks() -> None:
     """8 engines of 256 x 256 multipliers at 1.75 GHz; 24 ports of 200 Gb/s, 3 to each of 7 peers."""
-    device = accelerator("intel-gaudi3")
+    device = catalog.accelerator("intel-gaudi3")
     assert device.peak_flops_per_s["bf16"] == pytest.approx(8 * 256**2 * 2 * 1.75e9, rel=0.001)
     assert device.scale_up_bytes_per_s == 7 * 3 * 25e9
-    out = system("gaudi3-8").scale_out
+    out = catalog.system("gaudi3-8").scale_out
     assert (out.nics, out.bytes_per_s) == (8 * (24 - 21), 25e9)
     # of every NVIDIA device with vector lanes: 128 or 64 of fp32, 0.9 to 3 GHz
-    for id in accelerators():  # noqa: A001
-        device = accelerator(id)
+    for id in catalog.accelerators():  # noqa: A001
+        device = catalog.accelerator(id)
         fp32, count = device.peak_flops_per_s.get("fp32"), device.sm_count
         if device.vendor == "nvidia" and fp32 and count and not device.announced:
             clocks = [fp32 / (count * lanes * 2) for lanes in (TURING, AMPERE)]
@@ -632,5 +598,4 @@ def test_gaudi_3_and_possible_clocks() -> None:
     ],
 )
 def test_interfaces_of_oci_s_shapes(id: str, interfaces: int) -> None:  # noqa: A002
-    out = system(id).scale_out
-    assert out.nics == interfaces
+    assert catalog.system(id).scale_out.nics == interfaces

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cclbench.ground.schema import COLLECTIVE_KINDS
+from cclbench.hardware.collectives import CollectiveCost as Cost
 from cclbench.hardware.collectives import (
-    CollectiveCost,
     Group,
     NoPrice,
     Prediction,
@@ -39,14 +40,9 @@ def one_node(ranks: int, **changes: object) -> Group:
 
 def nodes(count: int, per_node: int, **changes: object) -> Group:
     """Such nodes with 40 GB/s of interfaces each and 10 µs of transport."""
-    group = replace(
-        one_node(count * per_node),
-        nodes=count,
-        out_bytes_per_s=40 * GB,
-        nic_bytes_per_s=40 * GB / per_node,
-        out_hop=LatencyRange(10e-6, 10e-6, 10e-6),
-    )
-    return replace(group, **changes)  # type: ignore[arg-type]
+    given = {"nodes": count, "out_bytes_per_s": 40 * GB, "nic_bytes_per_s": 40 * GB / per_node}
+    given["out_hop"] = LatencyRange(10e-6, 10e-6, 10e-6)
+    return replace(one_node(count * per_node), **given | changes)  # type: ignore[arg-type]
 
 
 def per_byte(seconds: float) -> object:
@@ -54,10 +50,7 @@ def per_byte(seconds: float) -> object:
     return pytest.approx(seconds, rel=1e-9, abs=0)
 
 
-def cost(
-    kind: str, group: Group, algorithm: str, protocol: str = "Simple", assumed: Assumed = PLAIN
-) -> CollectiveCost:
-    """The one cost of that algorithm and protocol."""
+def cost(kind: str, group: Group, algorithm: str, protocol: str = "Simple", assumed: Assumed = PLAIN) -> Cost:
     costs = algorithm_costs(kind, group, assumed, algorithm=algorithm)
     (found,) = [each for each in costs if (each.algorithm, each.protocol) == (algorithm, protocol)]
     return found
@@ -89,8 +82,7 @@ def test_ring_and_tree_rates() -> None:
 def test_nvls_sends_once_and_an_eighth() -> None:
     """Eight Hopper GPUs: 9/8 of S at 85 % of the rate; nothing of it without such switches."""
     group = one_node(8, architecture="hopper", reduces=True)
-    nvls = cost("all_reduce", group, "nvls")
-    assert nvls.beta_s_per_byte == per_byte(9 / 8 / 85e9)
+    assert cost("all_reduce", group, "nvls").beta_s_per_byte == per_byte(9 / 8 / 85e9)
     assert "nvls" not in {each.algorithm for each in algorithm_costs("all_reduce", one_node(8), PLAIN)}
     assert "nvls" not in {each.algorithm for each in algorithm_costs("all_reduce", group, PLAIN, "2.10.3")}
     # two nodes with 40 GB/s against 85 of the switches: the network; with 400: the switches
@@ -111,8 +103,7 @@ def test_direct_and_halving_doubling() -> None:
     # of a mesh each exchange has one pair's links: 3/4 of S twice at 30 GB/s; alone on a node none
     mesh = one_node(4, peers="mesh", pair_bytes_per_s=30 * GB)
     assert cost("all_reduce", mesh, "halving_doubling").beta_s_per_byte == per_byte(1.5 / 30e9)
-    alone = cost("all_reduce", nodes(4, 1), "halving_doubling")
-    assert alone.beta_s_per_byte == per_byte(1.5 / 40e9)
+    assert cost("all_reduce", nodes(4, 1), "halving_doubling").beta_s_per_byte == per_byte(1.5 / 40e9)
 
 
 def test_steps_of_whole_messages() -> None:
@@ -196,8 +187,7 @@ def test_torus_with_and_without_wrap_around() -> None:
 )
 def test_bandwidth_cost_is_positive_and_bands_hold_the_middle(kind: str, group: Group) -> None:
     """Everything that has a price has a finite one, between its own edges."""
-    sizes = 2.0 ** np.arange(0, 40)
-    found = price_group(kind, sizes, group)
+    found = price_group(kind, 2.0 ** np.arange(0, 40), group)
     if isinstance(found, NoPrice):
         assert kind in ("barrier", "gather", "scatter", "broadcast", "reduce")
         return
@@ -226,8 +216,7 @@ def test_the_fastest_wins_and_is_named() -> None:
     assert "tree" in refused.reason
     # ring and torus are monotone in S; four times the size never takes less, whoever wins
     sizes = 2.0 ** np.arange(3, 38)
-    ring = price_group("all_gather", sizes, nodes(4, 8))
-    assert (np.diff(ring.time_s) >= 0).all()
+    assert (np.diff(price_group("all_gather", sizes, nodes(4, 8)).time_s) >= 0).all()
     best = price_group("all_reduce", sizes, nodes(4, 8, architecture="hopper", reduces=True))
     assert (best.time_s[2:] >= best.time_s[:-2]).all()
 
@@ -279,8 +268,7 @@ def test_rccl_has_latencies_of_its_own() -> None:
         assert cost("all_gather", amd, "ring", protocol).steps[2].each_s == pytest.approx(late)
     within = cost("all_gather", one_node(4, host_cpu="amd"), "ring", "LL")
     assert within.steps[2].each_s == pytest.approx(0.6e-6)
-    simple = cost("all_gather", nodes(2, 2), "ring")
-    assert simple.steps[2].each_s == pytest.approx(3.4e-6)
+    assert cost("all_gather", nodes(2, 2), "ring").steps[2].each_s == pytest.approx(3.4e-6)
 
 
 def test_one_process_may_launch_for_a_whole_host() -> None:
@@ -401,14 +389,7 @@ LAUNCH = (1, pytest.approx(6e-6), "launch")
          *((7 / 8, 96.5e9 / 2 / 2, "links of an accelerator"), (), 0)),
     ],
 )  # fmt: skip
-def test_terms_of_a_cost(
-    name: str,
-    group: Group,
-    steps: tuple[object, ...],
-    traffic: tuple[float, float, str],
-    late: tuple[object, ...],
-    eager: float,
-) -> None:
+def test_terms_of_a_cost(name: str, group: Group, steps: Any, traffic: Any, late: Any, eager: float) -> None:
     """Steps after the launch, µs each; the share of S and its narrowest rate; what late messages add."""
     kind, algorithm, protocol = name.split()
     found = cost(kind, group, algorithm, protocol, SLOW)
@@ -484,35 +465,34 @@ def test_ll_moves_so_much_at_most(group: Group, rate: float) -> None:
         assert nccl_constants(None).ll_bytes_per_s(group) == pytest.approx(rate * 1e9)
 
 
-DOES = {
-    "hierarchical": ([("all_reduce", nodes(4, 2))], [("all_reduce", nodes(4, 1)), ("all_reduce", one_node(4)),
-                     ("broadcast", nodes(4, 2))]),
-    "halving_doubling": ([("all_gather", one_node(8))], [("all_gather", one_node(6)),
-                         ("broadcast", one_node(8))]),
-    "recursive_doubling": ([("all_reduce", nodes(4, 2))], [("all_reduce", nodes(3, 2)),
-                           ("broadcast", nodes(4, 2))]),
-    "binomial": ([("reduce", nodes(3, 2))], [("reduce", nodes(4, 3)), ("all_reduce", nodes(4, 2))]),
-    "bruck": ([("all_gather", nodes(3, 3))], [("all_reduce", nodes(4, 2))]),
-    "direct": ([("all_gather", one_node(8)), ("all_gather", one_node(8, peers="mesh"))],
-               [("all_gather", one_node(8, peers="pcie-tree")), ("all_gather", nodes(2, 4)),
-                ("broadcast", one_node(8))]),
-    "pat": ([("all_gather", nodes(8, 1))], [("all_reduce", nodes(8, 1)), ("broadcast", nodes(8, 1)),
-            ("all_gather", nodes(4, 2))]),
-    "tree": ([], [("all_gather", one_node(8))]),
-    "nvls": ([("all_gather", one_node(2, **SWITCHES))], [("broadcast", one_node(2, **SWITCHES)),
-             ("all_reduce", one_node(2, reduces=True)), ("all_reduce", nodes(2, 2, **SWITCHES))]),
-    "nvls_tree": ([("all_reduce", nodes(2, 2, **SWITCHES))], [("all_gather", nodes(2, 2, **SWITCHES)),
-                  ("all_reduce", nodes(2, 1, **SWITCHES)), ("all_reduce", one_node(2, **SWITCHES))]),
-    "ring": ([("reduce", one_node(2))], [("gather", one_node(2))]),
-    "p2p": ([], [("all_reduce", one_node(2))]),
-}  # fmt: skip
-"""By algorithm the collectives that it does, and those that it does not."""
+DOES = """
+hierarchical       all_reduce 4x2 | all_reduce 4x1, all_reduce 4, broadcast 4x2
+halving_doubling   all_gather 8 | all_gather 6, broadcast 8
+recursive_doubling all_reduce 4x2 | all_reduce 3x2, broadcast 4x2
+binomial           reduce 3x2 | reduce 4x3, all_reduce 4x2
+bruck              all_gather 3x3 | all_reduce 4x2
+direct             all_gather 8, all_gather 8 mesh | all_gather 8 pcie-tree, all_gather 2x4, broadcast 8
+pat                all_gather 8x1 | all_reduce 8x1, broadcast 8x1, all_gather 4x2
+tree               | all_gather 8
+nvls               all_gather 2 switches | broadcast 2 switches, all_reduce 2 reduces, all_reduce 2x2 switches
+nvls_tree all_reduce 2x2 switches | all_gather 2x2 switches, all_reduce 2x1 switches, all_reduce 2 switches
+ring               reduce 2 | gather 2
+p2p                | all_reduce 2
+"""
+"""By algorithm the collectives that it does, and those that it does not: kind, accelerators, or nodes x
+accelerators, and what is special of them."""
+SPECIAL: dict[str, dict[str, object]] = {"switches": SWITCHES, "reduces": {"reduces": True}}
+SPECIAL |= {name: {"peers": name} for name in ("mesh", "pcie-tree")}
 
 
-@pytest.mark.parametrize("name", DOES)
-def test_what_an_algorithm_does(name: str) -> None:
-    for calls, there in zip(DOES[name], (True, False), strict=True):
-        for kind, group in calls:
+@pytest.mark.parametrize("line", DOES.strip().splitlines(), ids=lambda line: line.partition(" ")[0])
+def test_what_an_algorithm_does(line: str) -> None:
+    name, _, rest = line.partition(" ")
+    for calls, there in zip(rest.split("|"), (True, False), strict=True):
+        for kind, size, *special in filter(None, (call.split() for call in calls.split(","))):
+            count, _, each = size.partition("x")
+            group = nodes(int(count), int(each)) if each else one_node(int(count))
+            group = replace(group, **{key: value for of in special for key, value in SPECIAL[of].items()})
             found = {each.algorithm for each in algorithm_costs(kind, group, PLAIN, algorithm=name)}
             assert (name in found) is there, (kind, group)
 

@@ -23,14 +23,9 @@ HOP = LatencyRange(0, 5e-6, 0)
 NODES = replace(MESH, nodes=2, out_bytes_per_s=20e9, nic_bytes_per_s=10e9, out_hop=HOP)
 
 # All-gather of four: exchange quarters with a neighbour, then halves with the other pair.
-DOUBLING = {
-    "kind": "all_gather",
-    "ranks": 4,
-    "steps": [
-        [[0, 1, 0.25], [1, 0, 0.25], [2, 3, 0.25], [3, 2, 0.25]],
-        [[0, 2, 0.5], [2, 0, 0.5], [1, 3, 0.5], [3, 1, 0.5]],
-    ],
-}
+STEPS = [[[0, 1, 0.25], [1, 0, 0.25], [2, 3, 0.25], [3, 2, 0.25]]]
+STEPS.append([[0, 2, 0.5], [2, 0, 0.5], [1, 3, 0.5], [3, 1, 0.5]])
+DOUBLING = {"kind": "all_gather", "ranks": 4, "steps": STEPS}
 
 
 def call(kind: str, group: Group) -> CollectiveCall:
@@ -98,7 +93,6 @@ def test_a_schedule_is_priced_instead_of_algorithms() -> None:
     ],
 )
 def test_what_is_no_schedule(raw: object, what: str) -> None:
-    """One line that says where and why."""
     with pytest.raises(InputError, match=what) as error:
         parse_schedule(raw, where="plan.yaml")
     assert "plan.yaml" in str(error.value)
@@ -147,7 +141,6 @@ def test_a_step_takes_its_busiest_place() -> None:
 
 
 def cost_of(raw: dict[str, object], group: Group) -> CollectiveCost:
-    """What the schedule costs the group."""
     found = schedule_cost(parse_schedule(raw, where="x"), call(str(raw["kind"]), group))
     assert found is not None
     return found

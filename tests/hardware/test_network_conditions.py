@@ -41,13 +41,11 @@ HOLDS = {
     "sockets_asked_for": {"NCCL_NET": "Socket"} | IB | MANY,
     "single_interface": IB | {"network_interfaces": "1", "network": "IB"},
 }
+USED = {"network": "AWS Libfabric", "network_provider": "efa", "gpudirect_rdma": "yes"}
 FINE = {
     "sockets of one node carry nothing": {"network": "Socket", "nodes": "1"} | ONE,
     "sockets of an unknown number of nodes": {"network": "Socket"},
-    "EFA": OFI
-    | EFA
-    | MANY
-    | {"network": "AWS Libfabric", "network_provider": "efa", "gpudirect_rdma": "yes"},
+    "EFA": OFI | EFA | MANY | USED,
     "Slingshot by the same plug-in": OFI | MANY | {"network": "AWS Libfabric", "network_provider": "cxi"},
     "RDMA asked for": {"FI_EFA_USE_DEVICE_RDMA": "1"},
     "one GPU a node": {"NCCL_P2P_DISABLE": "1", "several_nodes": "yes", "several_per_node": "no"},
@@ -106,11 +104,8 @@ def test_the_first_screen_says_what_is_slow_and_who_says_so(tmp_path: Path) -> N
 
 def test_a_finding_has_no_gain() -> None:
     """By the card alone: eight accelerators of a node, and NCCL_P2P_DISABLE=1."""
-    own = card(
-        hardware__count=8,
-        hardware__per_node=8,
-        software={"communication": {"library": "nccl", "environment": {"NCCL_P2P_DISABLE": "1"}}},
-    )
+    software = {"communication": {"library": "nccl", "environment": {"NCCL_P2P_DISABLE": "1"}}}
+    own = card(hardware__count=8, hardware__per_node=8, software=software)
     base = case(*by_rank("time.step", 1.0))
     with_card = Case(base.results, base.record, machine_of_ranks(own, {}, {}), own)
     (found,) = FINDINGS.get("network_setting").detect(with_card)

@@ -49,9 +49,7 @@ MIDDLE = np.array([KNOTS[1]])
 
 def test_medians_slopes_and_quantiles() -> None:
     """Of s² = 0.02 · 2/π a median of one has v = 0.02, of four 0.005; τ² = mean(0.04 − 0.02, 0.01 − 0.005).
-
-    That is 0.0125: weights 0.0125 / 0.0325 and 0.0125 / 0.0175.  Medians within their noise are 0.
-    """
+    That is 0.0125: weights 0.0125 / 0.0325 and 0.0125 / 0.0175.  Medians within their noise are 0."""
     variances = np.full(2, 0.02 * 2 / np.pi)
     found = shrunk_medians(np.array([0.2, -0.1]), np.array([1, 4]), variances)
     assert found == pytest.approx([0.2 * 0.0125 / 0.0325, -0.1 * 0.0125 / 0.0175])
@@ -145,9 +143,7 @@ def scaled(machine: str, by_ranks: dict[int, float]) -> list[ObservedSweep]:
 
 def test_the_shares_by_doublings_of_the_ranks_are_those_of_several_machines() -> None:
     """Two machines deviate by 2, then √2, then by 2 again: four times the ranks keep no more than twice do.
-
-    The machine with eight times the ranks is one alone.
-    """
+    The machine with eight times the ranks is one alone."""
     here, there = {8: 2.0, 16: 2.0**0.5, 32: 2.0}, {8: 0.5, 16: 0.5**0.5, 32: 0.5}
     both = [*scaled("here", here), *scaled("there", there)]
     once, twice, thrice = learn_residuals([*both, *scaled("far", {8: 3.0, 64: 3.0})]).kept.ranks
@@ -224,12 +220,10 @@ def test_a_ratio_of_two_predictions() -> None:
 
 @pytest.fixture(autouse=True)
 def scripts(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripts of the repository are importable."""
     monkeypatch.syspath_prepend(repository / "scripts")
 
 
 def program(name: str) -> ModuleType:
-    """A module of the scripts' folder."""
     return importlib.import_module(name)
 
 
@@ -300,19 +294,13 @@ def test_predictions_beyond_all_sweeps_say_so(test_data: Path) -> None:
 
     def reason(machine: str, ranks: int) -> str:
         own = system(machine)
-        found = price_collective("all_reduce", 2**20, own.group_members(ranks), own)
-        return found.reason or ""
+        return price_collective("all_reduce", 2**20, own.group_members(ranks), own).reason or ""
 
     assert "extrapolation" not in reason("dgx-h100", 256) + reason("gb200-nvl72", 72)
     assert "no sweep of more than 256 ranks" in reason("dgx-h100", 264)
     assert "between scale-up domains of several nodes" in reason("gb200-nvl72", 144)
-    racks = list(
-        public_sweeps.with_formulas(
-            public
-            for public in public_sweeps.folder_sweeps(test_data / "nccl_tests_more")
-            if "2racks" in public.file
-        )
-    )
+    more = public_sweeps.folder_sweeps(test_data / "nccl_tests_more")
+    racks = list(public_sweeps.with_formulas(public for public in more if "2racks" in public.file))
     most = {public.sweep.kind: float(np.exp(observed.residual.max())) for public, observed in racks}
     assert most == pytest.approx({"all_reduce": 1.9, "all_to_all": 3.5}, abs=0.05)
     kept = current_residuals()

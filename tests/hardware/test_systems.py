@@ -87,8 +87,7 @@ def test_every_system_agrees_with_its_parts() -> None:
     ],
 )
 def test_latency_of_the_machines_own_transport(id: str, latency_s: float | None) -> None:  # noqa: A002
-    out = system(id).scale_out
-    assert out.latency_s() == latency_s
+    assert system(id).scale_out.latency_s() == latency_s
 
 
 def node(per_node: int, nics: int, domain: int | None = None) -> System:
@@ -163,8 +162,7 @@ def test_accelerators_on_other_links_and_networks() -> None:
         assert up.on_fabric(new_fabric("mesh", links)).links_per_pair == a_pair
     assert up.on_fabric(new_fabric("mesh", None)).bytes_per_s is None
     assert up.on_fabric(new_fabric("mesh", 7, None)).bytes_per_s is None
-    alone = ScaleUp(up.fabric, "mesh", 1)
-    assert alone.on_fabric(new_fabric("mesh", 3)).links_per_pair == 3
+    assert ScaleUp(up.fabric, "mesh", 1).on_fabric(new_fabric("mesh", 3)).links_per_pair == 3
     # with the interfaces that it has for each accelerator, and with its own software
     out = node(8, 8).scale_out
     software = {"socket": Transport(None), "fast": Transport(1e-6), "b": Transport(None)}
@@ -278,12 +276,10 @@ NODE = System("node", "system", "chip", 4, LINKS, ScaleOut(OUT, 4, 50e9), "amper
 
 
 def with_links(**changes: object) -> System:
-    """The node with other links."""
     return structs.replace(NODE, scale_up=structs.replace(NODE.scale_up, **changes))
 
 
 def rate(system: System, ranks: Sequence[int]) -> float:
-    """B/s of the group's rate, which there is."""
     return rate_of(system, ranks).bytes_per_s  # type: ignore[union-attr]
 
 

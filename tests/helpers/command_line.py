@@ -41,5 +41,4 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
 
 @pytest.fixture
 def told(call: Call) -> Told:
-    """What a command prints as JSON."""
     return lambda *words: json.loads(call(*words, "--json").out)

@@ -16,7 +16,6 @@ MANIFEST = Path(__file__).resolve().parents[1] / "fixtures.yaml"
 
 @cache
 def missing(folder: Path) -> tuple[Path, ...]:
-    """The files of the manifest that the folder lacks."""
     manifest = yaml.safe_load(MANIFEST.read_text())
     parts = (*manifest["repositories"], *manifest["not_public"])
     paths = (folder / file["file"] for part in parts for file in part["files"])
@@ -29,24 +28,20 @@ class Evidence(PosixPath):
     folder: ClassVar[Path]
 
     def __truediv__(self, key: Any) -> Self:
-        """The path below."""
         below = super().__truediv__(key)
         if not below.exists():
             below._need_all()
         return below
 
     def iterdir(self) -> Iterator[Self]:
-        """What the folder holds."""
         self._need_all()
         return iter(list(super().iterdir()))
 
     def glob(self, *pattern: Any, **options: Any) -> Iterator[Self]:
-        """What matches below the folder."""
         self._need_all()
         return iter(list(super().glob(*pattern, **options)))
 
     def rglob(self, *pattern: Any, **options: Any) -> Iterator[Self]:
-        """What matches anywhere below the folder."""
         self._need_all()
         return iter(list(super().rglob(*pattern, **options)))
 

@@ -116,35 +116,29 @@ def _collective(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def event(kind: str, start: int, end: int, **columns: Any) -> dict[str, Any]:
-    """A row of the events table on stream 7, in ns."""
     return {"kind": kind, "start_ns": start, "end_ns": end, **columns}
 
 
 def compute(start: int, end: int, **columns: Any) -> dict[str, Any]:
-    """A kernel of category gemm."""
     return event("kernel", start, end, **{"category": "gemm", "name": "gemm", **columns})
 
 
 def comm(start: int, end: int, **columns: Any) -> dict[str, Any]:
-    """A communication kernel on stream 20."""
     given = {"category": "communication", "name": "nccl", "track": 20}
     return event("kernel", start, end, **{**given, **columns})
 
 
 def launch(start: int, correlation: int) -> dict[str, Any]:
-    """A launch call of 1 ns."""
     return event("launch", start, start + 1, correlation=correlation)
 
 
 def collective(kind: str | None, start: int, end: int, **columns: Any) -> dict[str, Any]:
-    """A row of the collectives table."""
     return {"kind": kind, "start_ns": start, "end_ns": end, **columns}
 
 
 def window(
     start: int, end: int, step: int | None = None, source: str = "device", *, still_open: bool = False
 ) -> dict[str, Any]:
-    """A row of the steps table."""
     return {"start_ns": start, "end_ns": end, "step": step, "source": source, "open": still_open}
 
 
@@ -183,7 +177,6 @@ def a_rank(
 
 
 def collectives_table(*rows: Mapping[str, Any]) -> pa.Table:
-    """Those rows of the collectives table."""
     return pa.Table.from_pylist([_collective(n, row) for n, row in enumerate(rows)], schema=COLLECTIVES)
 
 

@@ -18,7 +18,6 @@ Row = Mapping[str, Any]
 
 
 def row(metric: str, value: float, **keys: Any) -> Row:
-    """A row of the run."""
     return {"metric": metric, "value": value, "provenance": "measured", **keys}
 
 
@@ -29,12 +28,10 @@ def by_rank(metric: str, *values: float, **keys: Any) -> list[Row]:
 
 
 def results(rows: Iterable[Row]) -> Results:
-    """The rows as the results of a run."""
     return Results.from_rows(figures(rows))
 
 
 def case(*rows: Row, **manifest: Any) -> Case:
-    """A run with those rows."""
     return Case(results(rows), record(manifest))
 
 
@@ -64,7 +61,6 @@ def found(*rows: Row, **manifest: Any) -> dict[str, Finding]:
 
 
 def a_rank(rank: int = 0, **other: Any) -> dict[str, Any]:
-    """A rank of a manifest."""
     facts = {"works_on": "device", **other.pop("facts", {})}
     file = {"name": f"rank{rank}.json", "bytes": 1, "sha256": "0", "reader": "kineto"}
     return {"rank": rank, "facts": facts, "files": [file], **other}

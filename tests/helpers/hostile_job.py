@@ -81,14 +81,8 @@ def trace(rank: int) -> dict[str, Any]:
         {"ph": "M", "name": f"{what}_name", "pid": 0, "tid": tid, "ts": 0, "args": {"name": ALL}}
         for what, tid in (("process", 0), ("thread", 7))
     ]
-    return {
-        "schemaVersion": 1,
-        "deviceProperties": [device],
-        "distributedInfo": job,
-        ALL: TEXTS[-1],
-        "traceEvents": [*named, *_step(0, rank), *_step(1, rank)],
-        "traceName": ALL,
-    }
+    document = {"schemaVersion": 1, "deviceProperties": [device], "distributedInfo": job, ALL: TEXTS[-1]}
+    return document | {"traceEvents": [*named, *_step(0, rank), *_step(1, rank)], "traceName": ALL}
 
 
 def file_name(rank: int) -> str:
@@ -106,27 +100,15 @@ def card(identity: str, paths: list[str], **model: Any) -> dict[str, Any]:
         {"path": path, "format": "kineto", "ranks": [rank], "licence": plain}
         for rank, path in enumerate(paths)
     ]
-    return {
-        "version": 2,
-        "id": identity,
-        "description": plain + "d" * 20_000,
-        "workload": {
-            "phase": "training",
-            "precision": "bf16",
-            "model": {"name": plain, "family": plain, **sizes, **model},
-            "batch": {"global": 16, "sequence_length": 128},
-            "dataset": plain,
-        },
-        "hardware": {"accelerator": "nvidia-a100-sxm-80gb", "count": 2, "per_node": 2, "driver": plain},
-        "software": {
-            "framework": {"name": "pytorch", "version": plain},
-            "compiler": plain,
-            "communication": {"library": "nccl", "version": plain, "environment": {"NCCL_X": plain}},
-        },
-        "parallelism": {"dp_replicate": 2},
-        "evidence": {"traces": traces},
-        "contributor": {"name": plain},
-    }
+    workload: dict[str, Any] = {"phase": "training", "precision": "bf16", "dataset": plain}
+    workload["model"] = {"name": plain, "family": plain, **sizes, **model}
+    workload["batch"] = {"global": 16, "sequence_length": 128}
+    software: dict[str, Any] = {"framework": {"name": "pytorch", "version": plain}, "compiler": plain}
+    software["communication"] = {"library": "nccl", "version": plain, "environment": {"NCCL_X": plain}}
+    hardware = {"accelerator": "nvidia-a100-sxm-80gb", "count": 2, "per_node": 2, "driver": plain}
+    stated = {"version": 2, "id": identity, "description": plain + "d" * 20_000, "workload": workload}
+    stated |= {"hardware": hardware, "software": software, "parallelism": {"dp_replicate": 2}}
+    return stated | {"evidence": {"traces": traces}, "contributor": {"name": plain}}
 
 
 def write(folder: Path, identity: str = "hostile", **model: Any) -> Path:

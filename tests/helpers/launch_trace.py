@@ -10,10 +10,8 @@ from pathlib import Path
 
 
 def write_launches(path: Path, steps: Sequence[Sequence[tuple[float, float]]]) -> list[float]:
-    """Write the trace of steps of launches, each (µs until the next launch, µs of its kernel).
-
-    A step is as long as its host's or its device's work. Returns the steps' durations, µs.
-    """
+    """Write the trace of steps of launches, each (µs until the next launch, µs of its kernel). A step is as
+    long as its host's or its device's work. Returns the steps' durations, µs."""
     events: list[dict[str, object]] = []
     number, begin_us, free_us = count(1), 0.0, 0.0
 

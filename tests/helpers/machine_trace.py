@@ -33,7 +33,6 @@ class Op(NamedTuple):
 
 
 def product(size: int, kernel: str, us: float, dtype: str = FLOAT) -> Op:
-    """A product of square matrices."""
     return Op("aten::mm", kernel, us, [[size, size], [size, size]], dtype)
 
 
@@ -65,18 +64,12 @@ def write_trace(
             rows.append(_row("kernel", op.kernel, start, op.us, pid=0, tid=op.stream, **on))
             free, host, correlation = start + op.us, host + 1, correlation + 1
         rows.append(_row("user_annotation", f"ProfilerStep#{step}", begin, host - begin, tid=1))
-    document = {
-        "schemaVersion": 1,
-        "deviceProperties": [
-            {"id": 0, "name": name, "totalGlobalMem": memory, "numSms": processors, "computeMajor": 8}
-        ],
-        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world},
-        **outer,
-        "traceEvents": rows,
-    }
+    gpu = {"id": 0, "name": name, "totalGlobalMem": memory, "numSms": processors, "computeMajor": 8}
+    job = {"backend": "nccl", "rank": rank, "world_size": world}
+    document = {"schemaVersion": 1, "deviceProperties": [gpu], "distributedInfo": job, **outer}
     path = folder / f"rank{rank}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(document | {"traceEvents": rows}))
     return path
 
 

@@ -23,7 +23,6 @@ class Process:
         return 4000 + self.rank
 
     def say(self, message: str) -> None:
-        """A line of the library."""
         self.lines.append(f"{HOST}:{self.pid}:{self.pid + 100} [{self.rank}] NCCL INFO {message}")
 
     def pointer(self, name: str) -> str:
@@ -48,30 +47,25 @@ class Process:
         self.say(f"{about} - Init COMPLETE")
 
     def call(self, function: str, name: str, size: int, count: int, *, dtype: int = 9, root: int = 0) -> None:
-        """A line of a call."""
         self.say(
             f"{function}: opCount 0 sendbuff (nil) recvbuff 0xa05bf08bc count {count} datatype {dtype} op 0"
             f" root {root} comm {self.pointer(name)} [nranks={size}] stream 0x555deede7f30"
         )
 
     def destroy(self, name: str, rank: int, size: int) -> None:
-        """ncclCommDestroy."""
         about = f"comm {self.pointer(name)} rank {rank} nranks {size} cudaDev {self.rank} busId 1000"
         self.say(f"{about} - Destroy COMPLETE")
 
     @property
     def text(self) -> str:
-        """The log."""
         return "".join(f"{line}\n" for line in self.lines)
 
 
 def fsdp2_pp4(steps: int = 3) -> list[Process]:
-    """FSDP of 2 times a pipeline of 4 stages: rank = 2·stage + shard; groups are split from the world.
-
-    A step: two micro-batches of 1 MiB (2^19 of bf16) from each stage to the next, their gradients back; an
+    """FSDP of 2 times a pipeline of 4 stages: rank = 2·stage + shard; groups are split from the world. A
+    step: two micro-batches of 1 MiB (2^19 of bf16) from each stage to the next, their gradients back; an
     all-gather and a reduce-scatter of 2^20 elements a rank in each pair of shards, an all-reduce of 4 B in
-    it, and one by all.
-    """
+    it, and one by all."""
     job = [Process(rank) for rank in range(8)]
     for one in job:
         stage, shard = divmod(one.rank, 2)

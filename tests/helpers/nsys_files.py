@@ -24,12 +24,10 @@ SESSION = [{"utcEpochNs": EPOCH, "utcTime": "", "localTime": ""}]
 
 
 def process(pid: int) -> int:
-    """A `globalPid`."""
     return 1 << 56 | pid << 24
 
 
 def thread(pid: int, tid: int) -> int:
-    """A `globalTid`."""
     return process(pid) | tid
 
 
@@ -43,7 +41,6 @@ def kernel(start: int, end: int, *, pid: int = 10, name: int = 1, **more: Any) -
 def call(
     start: int, end: int, correlation: int, *, pid: int = 10, tid: int = 3, name: int = 2, **more: Any
 ) -> Row:
-    """A call of the CUDA runtime."""
     row = {"start": start, "end": end, "eventClass": 0, "globalTid": thread(pid, tid)}
     return row | {"correlationId": correlation, "nameId": name} | more
 
@@ -51,13 +48,11 @@ def call(
 def nvtx(
     start: int, end: int | None, text: str | None = None, *, pid: int = 10, tid: int = 3, **more: Any
 ) -> Row:
-    """A push/pop range in the default domain."""
     row = {"start": start, "end": end, "eventType": 59, "text": text, "textId": None, "domainId": 0}
     return row | {"globalTid": thread(pid, tid), "binaryData": None} | more
 
 
 def strings(*values: str) -> list[Row]:
-    """`StringIds`, numbered from 1."""
     return [{"id": i, "value": value} for i, value in enumerate(values, 1)]
 
 
@@ -89,7 +84,6 @@ class Read:
     counters: list[Row] = field(default_factory=list)
 
     def of(self, kind: str, side: str | None = None) -> list[Row]:
-        """The rows of one kind."""
         return [row for row in self.rows if row["kind"] == kind and side in (None, row["side"])]
 
     @property

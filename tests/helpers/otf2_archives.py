@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 GHZ = 10**9
+Span = tuple[int, int]
 
 
 class Job:
@@ -39,18 +40,11 @@ class Job:
         group(
             name="", group_type=enums.GroupType.COMM_LOCATIONS, paradigm=enums.Paradigm.MPI, members=locations
         )
-        self.comms = {
-            name: trace.definitions.comm(
-                name,
-                group(
-                    name=name,
-                    group_type=enums.GroupType.COMM_GROUP,
-                    paradigm=enums.Paradigm.MPI,
-                    members=[locations[rank] for rank in members],
-                ),
-            )
-            for name, members in comms.items()
-        }
+        kind = {"group_type": enums.GroupType.COMM_GROUP, "paradigm": enums.Paradigm.MPI}
+        self.comms = {}
+        for name, members in comms.items():
+            own = group(name=name, members=[locations[rank] for rank in members], **kind)
+            self.comms[name] = trace.definitions.comm(name, own)
 
     def region(self, name: str, paradigm: str | None = None, role: str = "FUNCTION") -> Any:
         """The region of that name; functions of MPI are recognised."""
@@ -74,17 +68,14 @@ class Job:
         with self.inside(writer, name, begin, end, **about):
             pass
 
-    def send(
-        self, rank: int, to: int, span: tuple[int, int], tag: int = 0, size: int = 64, comm: str = "world"
-    ) -> None:
+    def send(self, rank: int, to: int, span: Span, tag: int = 0, size: int = 64, comm: str = "world") -> None:
         """A blocking send; ranks are those of the communicator."""
         with self.inside(self.threads[rank], "MPI_Send", *span):
             self.threads[rank].mpi_send(span[0], to, self.comms[comm], tag, size)
 
     def receive(
-        self, rank: int, source: int, span: tuple[int, int], tag: int = 0, size: int = 64, comm: str = "world"
+        self, rank: int, source: int, span: Span, tag: int = 0, size: int = 64, comm: str = "world"
     ) -> None:
-        """A blocking receive."""
         with self.inside(self.threads[rank], "MPI_Recv", *span):
             self.threads[rank].mpi_recv(span[1], source, self.comms[comm], tag, size)
 
@@ -92,7 +83,7 @@ class Job:
         self,
         rank: int,
         function: str,
-        span: tuple[int, int],
+        span: Span,
         sent: int,
         received: int,
         comm: str = "world",

@@ -47,5 +47,4 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        """All texts."""
         return "".join(self.texts)

@@ -53,7 +53,6 @@ class Held:
 
     @property
     def layouts(self) -> int:
-        """All with a band."""
         return self.inside + self.below + self.above
 
 
@@ -77,7 +76,6 @@ class World:
         self.times: dict[tuple[str, tuple[int, ...], int], int] = {}
 
     def link(self, kind: str, _: str, group: tuple[int, ...]) -> Link:
-        """The link of a group."""
         return _Timed(0, 0, self, kind, group)
 
     def time_ns(self, kind: str, group: tuple[int, ...], nbytes: int) -> int:

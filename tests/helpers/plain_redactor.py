@@ -17,7 +17,6 @@ class PlainRedactor:
         self.counted = Counter[tuple[str, str]]()
 
     def publishes(self, key: str) -> bool:
-        """All are."""
         del key
         return True
 

@@ -21,7 +21,6 @@ def gz(data: bytes, name: str = "", mtime: int = 5) -> bytes:
 
 
 def sqlite_with(path: Path, *statements: str) -> Path:
-    """A database made by these statements."""
     rows = "(1, '/home/zoe4/x'), (2, 'gemm'), (3, CAST(x'fffe2f' AS TEXT))"
     strings = "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL)"
     with closing(sqlite3.connect(path)) as base, base:

@@ -16,33 +16,24 @@ from cclbench.replay.tables import UNTOLD, GraphInput, RankCollectives, RankRows
 US = 1_000
 DEVICE, HOST = (0, 7), (-1, 1)
 Item = dict[str, Any]
+Lane = tuple[int, int]
 
 
-def item(
-    name: str, start: float, end: float, corr: int = -1, lane: tuple[int, int] | None = None, **more: Any
-) -> Item:
+def item(name: str, start: float, end: float, corr: int = -1, lane: Lane | None = None, **more: Any) -> Item:
     """A row: `corr`elation, `lane` (device, track), `call` (row of the rank's collectives), `step`."""
-    return {
-        "name": name,
-        "start": start,
-        "end": end,
-        "corr": corr,
-        **({"lane": lane} if lane else {}),
-        **more,
-    }
+    told = {"name": name, "start": start, "end": end, "corr": corr, **more}
+    return told | {"lane": lane} if lane else told
 
 
-def launch(
-    at: float, corr: int, name: str = "cudaLaunchKernel", lane: tuple[int, int] = HOST, took: float = 2
-) -> Item:
+def launch(at: float, corr: int, name: str = "cudaLaunchKernel", lane: Lane = HOST, took: float = 2) -> Item:
     return item(name, at, at + took, corr, lane)
 
 
-def kernel(start: float, end: float, corr: int = -1, lane: tuple[int, int] = DEVICE, **more: Any) -> Item:
+def kernel(start: float, end: float, corr: int = -1, lane: Lane = DEVICE, **more: Any) -> Item:
     return item(more.pop("name", "gemm"), start, end, corr, lane, **more)
 
 
-def rows(items: Sequence[Item], lane: tuple[int, int] = HOST) -> RankRows:
+def rows(items: Sequence[Item], lane: Lane = HOST) -> RankRows:
     """Rows in order of start, times in µs."""
     items = sorted(items, key=lambda i: (i["start"], -i["end"]))
     names = sorted({i["name"] for i in items})
@@ -55,22 +46,13 @@ def rows(items: Sequence[Item], lane: tuple[int, int] = HOST) -> RankRows:
     def place(of: list[Any], key: str, default: Any) -> Any:
         return np.array([of.index(i.get(key, default)) for i in items], np.int32)
 
-    return RankRows(
-        start=np.array([round(i["start"] * US) for i in items], np.int64),
-        end=np.array([round(i["end"] * US) for i in items], np.int64),
-        lane=place(lanes, "lane", lane),
-        name=place(names, "name", None),
-        category=place(categories, "category", "other"),
-        correlation=column("corr"),
-        step=column("step", 0),
-        row=column("call"),
-        blocks=column("blocks"),
-        copy=column("copy", False, np.bool_),
-        direction=column("direction", -1, np.int8),
-        names=tuple(names),
-        categories=tuple(categories),
-        lanes=tuple(lanes),
-    )
+    given: dict[str, Any] = {"lane": place(lanes, "lane", lane), "name": place(names, "name", None)}
+    given["category"] = place(categories, "category", "other")
+    given |= {key: np.array([round(i[key] * US) for i in items], np.int64) for key in ("start", "end")}
+    given |= {"correlation": column("corr"), "step": column("step", 0), "row": column("call")}
+    given |= {"blocks": column("blocks"), "copy": column("copy", False, np.bool_)}
+    given["direction"] = column("direction", -1, np.int8)
+    return RankRows(**given, names=tuple(names), categories=tuple(categories), lanes=tuple(lanes))
 
 
 def rank(
@@ -98,32 +80,17 @@ def rank(
         [name in {i["name"] for i in notes} for name in (host.names[n] for n in host.name)], np.bool_
     )
     computing = np.array(["::" in host.names[n] and "c10d" not in host.names[n] for n in host.name], np.bool_)
-    return GraphInput(
-        rank=number,
-        on_host=on_host,
-        work=rows(work, DEVICE),
-        launches=rows(launches),
-        syncs=rows(syncs),
-        runtime=rows(runtime),
-        has_python=False,
-        host=host,
-        computing=computing & ~annotation,
-        annotation=annotation,
-        calls=RankCollectives(
-            instance=np.array(instances, np.int64),
-            complete=np.array([i >= 0 for i in instances], np.bool_),
-            kind=("all_reduce",) * len(instances),
-            group=(f"0-{size - 1}",) * len(instances),
-            size=np.full(len(instances), size),
-            bytes=np.array(nbytes or [1024] * len(instances), np.int64),
-            may_leave=np.zeros(len(instances), np.bool_),
-        ),
-        policy=policy,
-        windows=tuple((s, round(a * US), round(b * US)) for s, a, b in windows),
-        marks=rows(marks, DEVICE),
-        processors=processors,
-        stated=stated,
-    )
+    count = len(instances)
+    called: dict[str, Any] = {"instance": np.array(instances, np.int64), "kind": ("all_reduce",) * count}
+    called |= {"complete": np.array([i >= 0 for i in instances], np.bool_), "size": np.full(count, size)}
+    called |= {"bytes": np.array(nbytes or [1024] * count, np.int64), "group": (f"0-{size - 1}",) * count}
+    calls = RankCollectives(**called, may_leave=np.zeros(count, np.bool_))
+    given: dict[str, Any] = {"rank": number, "on_host": on_host, "has_python": False, "policy": policy}
+    given |= {"work": rows(work, DEVICE), "launches": rows(launches), "syncs": rows(syncs)}
+    given |= {"runtime": rows(runtime), "marks": rows(marks, DEVICE), "host": host, "calls": calls}
+    given |= {"computing": computing & ~annotation, "annotation": annotation, "processors": processors}
+    made = tuple((step, round(begin * US), round(end * US)) for step, begin, end in windows)
+    return GraphInput(**given, windows=made, stated=stated)
 
 
 def alone(*work: Item, launches: Sequence[Item] = (), begin: float = 0, **more: Any) -> GraphInput:
@@ -141,7 +108,6 @@ def syncs(*told: tuple[int, float, int, int, int, float | None]) -> StatedSyncs:
 
 
 def replayed(*ranks: GraphInput) -> tuple[Graph, NodeTimes]:
-    """The ranks' graph and its unchanged replay."""
     graph = build_graph(ranks)
     return graph, simulate_nodes(graph.nodes, graph.cut)
 

@@ -22,19 +22,16 @@ from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, asked_relayout
 from helpers.hand_made import Tables
 from helpers.replay_rows import item, rank
 
+Told = Mapping[str, Any]
+
 
 def degrees(*, nested: bool = False, **sizes: int) -> Layout:
-    """A layout with those degrees, 1 of others."""
     return Layout({name: sizes.get(name, 1) for name in DIMENSIONS}, nested)
 
 
 def card(
-    model: Mapping[str, Any] | None = None,
-    batch: Mapping[str, Any] | None = None,
-    precision: str | None = "bf16",
-    **parallelism: int,
+    model: Told | None = None, batch: Told | None = None, precision: str | None = "bf16", **parallelism: int
 ) -> Card:
-    """A card of a training run with those sizes."""
     workload = {"phase": "training", "model": model or {}, "batch": batch or {}, "precision": precision}
     stated = {"version": 2, "id": "c", "description": "d", "workload": workload, "parallelism": parallelism}
     return card_of(stated, Path())
@@ -46,19 +43,11 @@ def price(kind: str, ranks: tuple[int, ...], nbytes: float) -> TimeBounds:
     return TimeBounds(ns / 2, ns, ns * 2)
 
 
-def a_run(
-    of_card: Card | None = None,
-    events: Sequence[Mapping[str, Any]] = (),
-    operators: Sequence[Mapping[str, Any]] = (),
-) -> Any:
+def a_run(of_card: Card | None = None, events: Sequence[Told] = (), operators: Sequence[Told] = ()) -> Any:
     """A run with those rows on each rank, whose clock is the common one."""
-    return SimpleNamespace(
-        id="a run",
-        card=of_card,
-        ranks=[0],
-        rank=lambda _: Tables(events, (), (), TraceFacts(), operators=operators),
-        record=SimpleNamespace(clocks=SimpleNamespace(ranks=[], reference_ns=0), ranks=[]),
-    )
+    record = SimpleNamespace(clocks=SimpleNamespace(ranks=[], reference_ns=0), ranks=[])
+    told = {"rank": lambda _: Tables(events, (), (), TraceFacts(), operators=operators), "record": record}
+    return SimpleNamespace(id="a run", card=of_card, ranks=[0], **told)
 
 
 def subject(
@@ -68,8 +57,8 @@ def subject(
     groups: Mapping[str, tuple[int, ...]] | None = None,
     since: Sequence[int] | None = None,
     old: Layout | None = None,
-    settings: Mapping[str, Any] | None = None,
-    dimensions: Mapping[str, Any] | None = None,
+    settings: Told | None = None,
+    dimensions: Told | None = None,
     of_card: Card | None = None,
     window_ns: int = 1_000_000,
     costs: NodeCosts | None = None,
@@ -77,21 +66,12 @@ def subject(
 ) -> ChangeSubject:
     """All nodes are in a window that began long before, unless `since` says otherwise."""
     wanted: Relayout | None = None if old is None else asked_relayout(old, settings or {})
-    return ChangeSubject(
-        graph=graph,
-        since=np.array(since if since is not None else [1 << 40] * len(graph.nodes), np.int64),
-        placed={},
-        run=run or a_run(of_card),
-        machine=machine or Machine(),
-        groups=groups or {},
-        relayout=wanted,
-        dimensions=dimensions or {},
-        settings=settings or {},
-        price=price,
-        window_ns=window_ns,
-        costs=SimpleNamespace(costs=costs),  # type: ignore[arg-type]
-        step=np.zeros(len(graph.nodes), np.int64),
-    )
+    count = len(graph.nodes)
+    given: dict[str, Any] = {"graph": graph, "placed": {}, "run": run or a_run(of_card), "price": price}
+    given |= {"machine": machine or Machine(), "groups": groups or {}, "relayout": wanted}
+    given |= {"dimensions": dimensions or {}, "settings": settings or {}, "window_ns": window_ns}
+    given |= {"costs": SimpleNamespace(costs=costs), "step": np.zeros(count, np.int64)}
+    return ChangeSubject(since=np.array([1 << 40] * count if since is None else since, np.int64), **given)
 
 
 def changed(found: Any) -> Graph:

@@ -21,7 +21,7 @@ from cclbench.comparison.comparison import (
 )
 from cclbench.comparison.fingerprint import UNKNOWN
 from cclbench.comparison.interval import CaptureSpread
-from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.subject import ComparisonSubject as Subject
 from cclbench.ground.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, OPERATORS, RESULTS, STEPS, VERSION
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.results import Results
@@ -49,12 +49,10 @@ def row(metric: str, value: float | None, unit: str = "s", **other: Any) -> Row:
 
 
 def table(rows: Sequence[Row]) -> pa.Table:
-    """The rows as Arrow."""
     return pa.Table.from_pylist(list(rows), RESULTS)
 
 
 def by_rank(metric: str, values: Sequence[float], **other: Any) -> list[Row]:
-    """The mean, and each rank's value."""
     return [
         row(metric, sum(values) / len(values), **other),
         *(row(metric, value, rank=rank, **other) for rank, value in enumerate(values)),
@@ -124,11 +122,8 @@ def stored(
     program: str | None = None,
     **other: Any,
 ) -> Run:
-    """A run of two ranks on disk, with two windows each.
-
-    `calls` are calls of operators by the name of the event that each launches, `program` is the compiled
-    program of all events.
-    """
+    """A run of two ranks on disk, with two windows each. `calls` are calls of operators by the name of the
+    event that each launches, `program` is the compiled program of all events."""
     calls = calls or {}
     numbers = {name: number for number, name in enumerate(calls, start=1)}
     call = dict.fromkeys(OPERATORS.names) | {"phase": "other", "recomputed": False}
@@ -166,17 +161,11 @@ def filled(columns: dict[str, list[Any]], schema: pa.Schema, count: int) -> pa.T
 
 
 def manifest(run: str) -> dict[str, Any]:
-    """What the page reads of a manifest."""
-    entry = {
-        "facts": {"world_size": 2, "works_on": "device", "device_name": "an accelerator"},
-        "rows": {"kernel": 3},
-        "dropped": {},
-        "steps": {"found": 2, "closed": 2, "source": "device", "left_out": {}},
-        "unclassified": {"share": 0.0, "names": []},
-        "collectives": {"libraries": {"nccl": 1}},
-        "truncated": None,
-        "notes": [],
-    }
+    steps = {"found": 2, "closed": 2, "source": "device", "left_out": {}}
+    entry: dict[str, Any] = {"rows": {"kernel": 3}, "dropped": {}, "steps": steps, "truncated": None}
+    entry["facts"] = {"world_size": 2, "works_on": "device", "device_name": "an accelerator"}
+    entry |= {"unclassified": {"share": 0.0, "names": []}, "collectives": {"libraries": {"nccl": 1}}}
+    entry["notes"] = []
     file = {"bytes": 1234, "sha256": "ab" * 32, "reader": "kineto"}
     ranks = [entry | {"rank": n, "files": [file | {"name": f"rank{n}.json"}]} for n in (0, 1)]
     found = {"schema": VERSION, "tables": LAYOUT, "cclbench": "0.1.0", "run": run, "fingerprint": "0" * 64}
@@ -187,14 +176,13 @@ def manifest(run: str) -> dict[str, Any]:
 
 def subject(
     path: Path, letter: str = "A", rows: Sequence[Row] | None = None, card: Any = None, **how: Any
-) -> ComparisonSubject:
-    """A run on disk and its results."""
+) -> Subject:
     found = Results(table(results() if rows is None else rows))
-    return ComparisonSubject(letter, stored(path, **how), found, card)
+    return Subject(letter, stored(path, **how), found, card)
 
 
 def comparison(
-    a: ComparisonSubject, b: ComparisonSubject, *, words: str = "B is 1.20× slower than A.", **other: Any
+    a: Subject, b: Subject, *, words: str = "B is 1.20× slower than A.", **other: Any
 ) -> Comparison:
     """B takes 20 ms longer: 25 ms more compute, 5 ms less transfer."""
     change = {"compute": 25_000_000, "exposed_transfer": -5_000_000}

@@ -61,17 +61,14 @@ class Service:
         self.faults += [(method, part, fault)] * times
 
     def objects(self, prefix: str = "") -> dict[str, bytes]:
-        """What is in the bucket, by key."""
         found = self.direct("GET", f"/bucket?list-type=2&prefix={prefix}")[1].decode()
         keys = [unescape(part.partition("</Key>")[0]) for part in found.split("<Key>")[1:]]
         return {key: self.direct("GET", f"/bucket/{quote(key)}")[1] for key in keys}
 
     def put(self, key: str, content: bytes) -> None:
-        """Put an object into the bucket."""
         assert self.direct("PUT", f"/bucket/{quote(key)}", content)[0] == 200
 
     def put_folder(self, folder: Path, prefix: str) -> None:
-        """Put a folder's files below a prefix."""
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 self.put(f"{prefix}/{path.relative_to(folder).as_posix()}", path.read_bytes())

@@ -26,8 +26,6 @@ def crc32c(text: bytes) -> int:
 
 
 def tensorflow_record(content: bytes) -> bytes:
-    """A record with its checksums."""
-
     def masked(text: bytes) -> bytes:
         crc = crc32c(text)
         return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
@@ -44,23 +42,19 @@ def event(wall: float, step: int, *values: bytes, version: str = "") -> bytes:
 
 
 def scalar(tag: str, value: float) -> bytes:
-    """A value of an event."""
     return field(1, tag.encode()) + b"\x15" + struct.pack("<f", value)
 
 
 def event_file(scalars: Iterable[Scalar]) -> bytes:
-    """A file of one event a scalar."""
     events = [event(wall, step, scalar(tag, value)) for wall, step, tag, value in scalars]
     return b"".join(map(tensorflow_record, [event(1.0, 0, version="brain.Event:2"), *events]))
 
 
 def wandb_record(number: int, content: bytes) -> bytes:
-    """A record of W&B with one field."""
     return b"\x08\x01" + field(number, content)
 
 
 def history(values: Mapping[str, object]) -> bytes:
-    """A record of a step's values."""
     items = [field(2, key.encode()) + field(16, json.dumps(value).encode()) for key, value in values.items()]
     return wandb_record(2, b"".join(field(1, item) for item in items))
 

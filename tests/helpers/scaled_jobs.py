@@ -21,18 +21,7 @@ from cclbench.replay.outcome import Predicted
 from cclbench.replay.regroup import even_ranks
 from cclbench.replay.scenario import parse_scenario
 from helpers import replay_jobs
-from helpers.synthetic import (
-    Await,
-    Collective,
-    Compute,
-    Layout,
-    Link,
-    Network,
-    Program,
-    Transfer,
-    Truth,
-    simulate,
-)
+from helpers import synthetic as sim
 from helpers.synthetic.program import Op
 from helpers.true_steps import _true_step
 
@@ -46,8 +35,8 @@ class Job:
     """A program by its sizes: micro-batches, layers, kernels' times on one rank, bytes of activations and
     of a layer's gradients before they are cut; and what is true of the machine."""
 
-    small: Layout
-    large: Layout
+    small: sim.Layout
+    large: sim.Layout
     microbatches: int
     layers: int
     gemm_ns: int
@@ -64,7 +53,7 @@ class Job:
     """Spread of ranks' speeds."""
     seed: int
 
-    def program(self, layout: Layout) -> Program:
+    def program(self, layout: sim.Layout) -> sim.Program:
         """What each rank does: all micro-batches forth, all back, gradients beside the last of these."""
         cut = layout.tp / self.small.tp
         gemm = round(self.gemm_ns / layout.tp * (1 + self.lost * max(cut - 1, 0) ** 0.5))
@@ -73,60 +62,58 @@ class Job:
         for way in (1, -1):
             for turn in range(self.microbatches):
                 if layout.pp > 1:
-                    ops.append(Transfer("recv", self.activation, way))
+                    ops.append(sim.Transfer("recv", self.activation, way))
                 for layer in range(layers):
                     ops += self._layer(layout, gemm * (1 if way == 1 else 2))
                     if way == -1 and turn == self.microbatches - 1 and layout.dp > 1:
                         ops.append(self._gradients(layout, layer))
                 if layout.pp > 1:
-                    ops.append(Transfer("send", self.activation, way, f"send {way} {turn}"))
+                    ops.append(sim.Transfer("send", self.activation, way, f"send {way} {turn}"))
         if layout.dp > 1:
-            ops += [Await(f"gradients {layer}") for layer in range(layers)]
+            ops += [sim.Await(f"gradients {layer}") for layer in range(layers)]
         optimizer = 400_000 * layers / self.layers / layout.tp / (layout.dp if self.sharded else 1)
-        ops.append(Compute(max(round(optimizer), 1_000), "multi_tensor_apply_kernel_adam"))
+        ops.append(sim.Compute(max(round(optimizer), 1_000), "multi_tensor_apply_kernel_adam"))
         random = Random(f"{self.seed}/{layout.world}")  # noqa: S311 - chance that repeats
         slow = {rank: 1000 + abs(round(random.gauss(0, 1000 * self.speed))) for rank in range(layout.world)}
-        return Program(tuple(ops), steps=3, jitter=self.jitter, slow=slow, closing=True)
+        return sim.Program(tuple(ops), steps=3, jitter=self.jitter, slow=slow, closing=True)
 
-    def _layer(self, layout: Layout, gemm: int) -> list[Op]:
+    def _layer(self, layout: sim.Layout, gemm: int) -> list[Op]:
         ops: list[Op] = []
         for _ in range(2):
-            ops += [Compute(gemm), Compute(self.other_ns, "layer_norm_kernel")]
+            ops += [sim.Compute(gemm), sim.Compute(self.other_ns, "layer_norm_kernel")]
             if layout.tp > 1:
-                ops.append(Collective("all_reduce", "tp", self.activation))
+                ops.append(sim.Collective("all_reduce", "tp", self.activation))
         if layout.ep > 1:
-            ops += [Collective("all_to_all", "ep", self.activation), Compute(gemm)]
-            ops.append(Collective("all_to_all", "ep", self.activation))
+            ops += [sim.Collective("all_to_all", "ep", self.activation), sim.Compute(gemm)]
+            ops.append(sim.Collective("all_to_all", "ep", self.activation))
         return ops
 
-    def _gradients(self, layout: Layout, layer: int) -> Op:
+    def _gradients(self, layout: sim.Layout, layer: int) -> Op:
         kind = "reduce_scatter" if self.sharded else "all_reduce"
-        return Collective(kind, "dp", self.gradient // layout.tp, f"gradients {layer}")
+        return sim.Collective(kind, "dp", self.gradient // layout.tp, f"gradients {layer}")
 
     @property
-    def network(self) -> Network:
-        """The true one."""
+    def network(self) -> sim.Network:
         return PricedNetwork(noise=self.noise, seed=self.seed)
 
     @property
     def settings(self) -> list[str]:
-        """The scenario of the large layout."""
         names = ("dp", "tp", "pp", "ep")
         pairs = [(name, getattr(self.small, name), getattr(self.large, name)) for name in names]
         return [f"parallelism.{name}={new}" for name, old, new in pairs if old != new]
 
 
 @dataclass(frozen=True)
-class PricedNetwork(Network):
+class PricedNetwork(sim.Network):
     """Transfers as the catalog's machine is modelled, times a factor of their own; `places` are those of
     ranks that do not stand where their number says."""
 
     noise: float = 0.0
     seed: int = 0
     places: dict[int, int] = field(default_factory=dict)
-    known: dict[tuple[str, tuple[int, ...]], Link] = field(default_factory=dict)
+    known: dict[tuple[str, tuple[int, ...]], sim.Link] = field(default_factory=dict)
 
-    def link(self, kind: str, dimension: str, group: tuple[int, ...]) -> Link:  # noqa: ARG002
+    def link(self, kind: str, dimension: str, group: tuple[int, ...]) -> sim.Link:  # noqa: ARG002
         members = tuple(self.places.get(rank, rank) for rank in group[: 2 if kind == "send_recv" else None])
         key = kind, members
         if key not in self.known:
@@ -139,7 +126,7 @@ class PricedNetwork(Network):
 
 
 @dataclass(frozen=True)
-class _Priced(Link):
+class _Priced(sim.Link):
     """A link on which a transfer takes the model's time, times a factor."""
 
     kind: str = ""
@@ -157,21 +144,20 @@ class _Priced(Link):
 
 
 LAYOUTS = [
-    (Layout(dp=8), Layout(dp=64)),
-    (Layout(dp=2, tp=4), Layout(dp=16, tp=4)),
-    (Layout(dp=4, tp=2), Layout(dp=32, tp=2)),
-    (Layout(dp=4, tp=2), Layout(dp=8, tp=8)),
-    (Layout(dp=2, tp=2, pp=2), Layout(dp=16, tp=2, pp=2)),
-    (Layout(dp=4, pp=2), Layout(dp=16, pp=4)),
-    (Layout(dp=2, tp=2, pp=2), Layout(dp=4, tp=4, pp=4)),
-    (Layout(dp=4, ep=2), Layout(dp=8, ep=8)),
-    (Layout(dp=2, ep=4), Layout(dp=8, ep=8)),
+    (sim.Layout(dp=8), sim.Layout(dp=64)),
+    (sim.Layout(dp=2, tp=4), sim.Layout(dp=16, tp=4)),
+    (sim.Layout(dp=4, tp=2), sim.Layout(dp=32, tp=2)),
+    (sim.Layout(dp=4, tp=2), sim.Layout(dp=8, tp=8)),
+    (sim.Layout(dp=2, tp=2, pp=2), sim.Layout(dp=16, tp=2, pp=2)),
+    (sim.Layout(dp=4, pp=2), sim.Layout(dp=16, pp=4)),
+    (sim.Layout(dp=2, tp=2, pp=2), sim.Layout(dp=4, tp=4, pp=4)),
+    (sim.Layout(dp=4, ep=2), sim.Layout(dp=8, ep=8)),
+    (sim.Layout(dp=2, ep=4), sim.Layout(dp=8, ep=8)),
 ]
 """Layouts of 8 and of 64 ranks, the same dimensions cut in both."""
 
 
 def job(seed: int) -> Job:
-    """One by chance."""
     random = Random(seed)  # noqa: S311 - chance that repeats
     small, large = LAYOUTS[seed % len(LAYOUTS)]
     pipelined = large.pp > 1
@@ -211,21 +197,20 @@ class Scaled:
 
     @property
     def held(self) -> bool:
-        """Whether the bounds contain the truth."""
         return self.predicted.low_ns <= self.large_ns <= self.predicted.high_ns
 
 
 def scaled(one: Job) -> Scaled:
     """The job traced small, predicted large, and simulated large."""
-    truth = simulate(one.small, one.program(one.small), one.network, one.seed)
-    other = simulate(one.large, one.program(one.large), one.network, one.seed + 1)
+    truth = sim.simulate(one.small, one.program(one.small), one.network, one.seed)
+    other = sim.simulate(one.large, one.program(one.large), one.network, one.seed + 1)
     with traced(one, truth) as replay:
         predicted = replay.predict(parse_scenario(one.settings))
     return Scaled(one, _true_step(truth), _true_step(other), predicted)
 
 
 @contextmanager
-def traced(one: Job, truth: Truth) -> Iterator[Replay]:
+def traced(one: Job, truth: sim.Truth) -> Iterator[Replay]:
     """The replay of the small job's traces, with a card that states its layout."""
     stated = {"model": {"layers": one.layers}, "microbatches": one.microbatches}
     with replay_jobs.traced(truth, **stated) as replay:  # type: ignore[arg-type]

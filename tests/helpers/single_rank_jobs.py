@@ -15,14 +15,8 @@ from helpers.scaled_jobs import LARGE, SYSTEM, Job, Scaled, job
 from helpers.synthetic import Distortion, Layout, simulate, write
 from helpers.true_steps import _true_step
 
-LAYOUTS = (
-    Layout(dp=64),
-    Layout(dp=32, tp=2),
-    Layout(dp=16, tp=4),
-    Layout(dp=8, tp=8),
-    Layout(dp=16, pp=4),
-    Layout(dp=4, tp=4, pp=4),
-)
+DEGREES = ((64, 1, 1), (32, 2, 1), (16, 4, 1), (8, 8, 1), (16, 1, 4), (4, 4, 4))
+LAYOUTS = [Layout(dp=dp, tp=tp, pp=pp) for dp, tp, pp in DEGREES]
 _HIDDEN = 1024
 _KERNELS = 4
 """Kernels of a layer in one direction."""
@@ -32,14 +26,8 @@ def from_one_rank(seed: int) -> Scaled:
     """A job by chance: simulated on one rank and on 64, and projected from the former's trace."""
     large = LAYOUTS[seed % len(LAYOUTS)]
     drawn = job(seed)
-    one = replace(
-        drawn,
-        small=Layout(),
-        large=large,
-        sharded=False,
-        microbatches=4 if large.pp > 1 else 1,
-        layers=8 if large.pp > 1 else drawn.layers,
-    )
+    sizes = {"microbatches": 4, "layers": 8} if large.pp > 1 else {"microbatches": 1}
+    one = replace(drawn, small=Layout(), large=large, sharded=False, **sizes)
     truth = simulate(one.small, one.program(one.small), one.network, seed)
     other = simulate(large, one.program(large), one.network, seed + 1)
     with TemporaryDirectory() as folder:

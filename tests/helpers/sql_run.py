@@ -118,5 +118,4 @@ def hand_made(path: Path) -> Run:
 
 
 def answers(run: Run, query: str) -> list[tuple[Any, ...]]:
-    """The rows of an answer."""
     return [tuple(row.values()) for row in run.sql(query).to_pylist()]

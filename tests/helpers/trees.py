@@ -7,7 +7,6 @@ from pathlib import Path
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, by its path within."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }

@@ -154,7 +154,6 @@ def true_skews(instances: Iterable[Instance]) -> Values:
 
 
 def true_phases(truth: Truth) -> Values:
-    """comm.windows."""
     found: Values = {}
     every: dict[tuple[str | None, str | None], list[tuple[float, int]]] = defaultdict(list)
     for r, rank in truth.ranks.items():

@@ -24,12 +24,10 @@ Change = Callable[[Link], Link]
 
 
 def fast(link: Link) -> Link:
-    """Twice the bandwidth."""
     return Link(link.alpha_ns, link.ns_per_kib // 2)
 
 
 def slow(link: Link) -> Link:
-    """Half the bandwidth, twice the latency."""
     return Link(link.alpha_ns * 2, link.ns_per_kib * 2)
 
 

@@ -38,7 +38,6 @@ def events(rank: int = 0, steps: int = 2) -> list[dict[str, Any]]:
 
 
 def write(path: Path, rows: list[dict[str, Any]], **outer: Any) -> Path:
-    """A Kineto trace with those rows and top-level keys."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"schemaVersion": 1, **outer, "traceEvents": rows}))
     return path

@@ -60,7 +60,6 @@ class Plane:
             setattr(stat, field[type(value)], self._id(value) if isinstance(value, str) else value)
 
     def described(self, name: str, **stats: Any) -> None:
-        """Metadata of events of that name."""
         self.events[name] = len(self.events) + 1
         entry = self.message.event_metadata.add(key=self.events[name])
         entry.value.name = name
@@ -83,13 +82,11 @@ class Plane:
 
 
 def varint(value: int) -> bytes:
-    """Protobuf's encoding of an integer."""
     value &= (1 << 64) - 1
     return (bytes([value & 0x7F | 0x80]) + varint(value >> 7)) if value > 0x7F else bytes([value])
 
 
 def space(*planes: Plane) -> bytes:
-    """The bytes of an XSpace."""
     bodies = [plane.message.SerializeToString() for plane in planes]
     return b"".join(b"\x0a" + varint(len(body)) + body for body in bodies)
 
@@ -162,7 +159,6 @@ def groups(*listed: Sequence[int]) -> bytes:
 
 
 def write(folder: Path, data: bytes) -> Path:
-    """A file with those bytes."""
     path = folder / "host.xplane.pb"
     path.write_bytes(data)
     return path
@@ -175,7 +171,6 @@ def read(path: Path, member: str, **options: Any) -> tuple[Trace, dict[str, Rows
 
 
 def read_all(path: Path) -> None:
-    """Reads each member to its end."""
     for part in Xplane().parts(path):
         read(path, part.member)
 

@@ -20,7 +20,6 @@ Event = tuple[str, int, int, dict[str, Stat]]
 
 
 def message(*fields: tuple[int, int | str | bytes]) -> bytes:
-    """A protobuf message of (number, value)."""
     return b"".join(hlo_field(n, value.encode() if isinstance(value, str) else value) for n, value in fields)
 
 

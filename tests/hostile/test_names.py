@@ -58,14 +58,10 @@ def trace(rank: int, *, longer: float = 0) -> str:
                 device | {"name": name, "ts": begin + 5, "dur": length, "args": launch | more},
             ]
         events.append(host | {"cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": at, "dur": 950})
-    return json.dumps(
-        {
-            "schemaVersion": 1,
-            "deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}],
-            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2},
-            "traceEvents": events,
-        }
-    )
+    device = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}
+    job = {"backend": "nccl", "rank": rank, "world_size": 2}
+    document = {"schemaVersion": 1, "deviceProperties": [device], "distributedInfo": job}
+    return json.dumps(document | {"traceEvents": events})
 
 
 class Place:
@@ -165,7 +161,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str]]:
-    """Exit codes and answers under plain names."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CCLBENCH_STORE", "")
         patch.setenv("COLUMNS", "80")
@@ -178,8 +173,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_every_command_takes_every_name(kind: str, here: Path, plain: list[tuple[int, str]]) -> None:
-    name = os.fsdecode(NAMES[kind])
-    place = Place(here, name)
+    place = Place(here, os.fsdecode(NAMES[kind]))
     for words, (code, out) in zip(place.calls(), plain, strict=True):
         answer = call(place.store, *words)
         assert answer[0] == code, (words, answer)

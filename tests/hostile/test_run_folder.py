@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -24,6 +25,10 @@ from cclbench.contribute.archive import unpack_archive
 from cclbench.ground.errors import InputError
 
 Change = Callable[[dict[str, Any]], Any]
+Call = Callable[..., Any]
+
+
+Refused = Callable[..., str]
 
 
 @pytest.fixture
@@ -33,11 +38,17 @@ def run(cards: tuple[Path, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(made.path, tmp_path / "given" / made.id))
 
 
-def change(run: Path, alter: Change) -> None:
-    """Alter the manifest."""
-    document = json.loads((run / "manifest.json").read_text())
-    alter(document)
-    (run / "manifest.json").write_text(json.dumps(document))
+@pytest.fixture
+def refused(call: Call, run: Path, monkeypatch: pytest.MonkeyPatch) -> Refused:
+    """Calls a command that takes nothing from the run's store; what it says."""
+    monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
+
+    def said(*words: object) -> str:
+        answer = call(*words)
+        assert (answer.code, answer.out) == (3, "")
+        return str(answer.err)
+
+    return said
 
 
 @pytest.mark.parametrize(
@@ -55,17 +66,15 @@ def change(run: Path, alter: Change) -> None:
         lambda m: m["ranks"][0].update(files=[]),
     ],
 )
-def test_a_manifest_that_is_none_is_refused(
-    run: Path, alter: Change, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    change(run, alter)
-    monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
+def test_bad_manifests_are_refused(run: Path, alter: Change, refused: Refused) -> None:
+    document = json.loads((run / "manifest.json").read_text())
+    alter(document)
+    (run / "manifest.json").write_text(json.dumps(document))
     before = sorted(run.parent.rglob("*"))
     for words in (("sql", run.name, "SELECT 1"), ("metrics", run.name), ("report", run.name, "-o", "x.html")):
-        answer = call(*words)
-        assert (answer.code, answer.out) == (3, "")
-        assert "damaged manifest" in answer.err
-        assert "its text" not in answer.err  # refused for what it says
+        said = refused(*words)
+        assert "damaged manifest" in said
+        assert "its text" not in said  # refused for what it says
     assert sorted(run.parent.rglob("*")) == before
 
 
@@ -87,7 +96,6 @@ TABLES = {"kernels": "events/rank=0/kernel-*.parquet", "steps": "steps/rank=0.pa
 
 
 def without_times(table: pa.Table) -> pa.Table:
-    """The table without any begin."""
     at, none = table.column_names.index("start_ns"), pa.nulls(len(table), pa.int64())
     return table.set_column(at, pa.field("start_ns", pa.int64()), none)
 
@@ -115,27 +123,20 @@ def another(column: str, value: object) -> Alter:
     ],
 )
 def test_a_table_with_what_its_column_may_not_hold_is_damaged(
-    run: Path, table: str, alter: Alter, said: str, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    run: Path, table: str, alter: Alter, said: str, refused: Refused
 ) -> None:
-    monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
     path = next(run.glob(table))
     pq.write_table(alter(pq.read_table(path)), path)
     rewrite_manifest(run)
-    answer = call("metrics", run.name)
-    assert (answer.code, answer.out) == (3, "")
-    assert said in answer.err
+    assert said in refused("metrics", run.name)
 
 
-def test_a_table_lost_rows(run: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
+def test_a_table_lost_rows(run: Path, refused: Refused) -> None:
     path = next(run.glob("events/rank=1/kernel-*.parquet"))
     pq.write_table(pq.read_table(path).slice(1), path)
     rewrite_manifest(run)
     for words in (("metrics", run.name), ("whatif", run.name, "--set", "kernels.time=x2")):
-        answer = call(*words)
-        assert (answer.code, answer.out) == (3, "")
-        assert "damaged table: " in answer.err
-        assert "rows of kind kernel, of which" in answer.err
+        assert re.search("damaged table: .*rows of kind kernel, of which", refused(*words), re.DOTALL)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -150,26 +151,18 @@ def test_a_table_lost_rows(run: Path, call: Callable[..., Any], monkeypatch: pyt
     ],
     ids=["missing", "doubled", "renamed", "retyped", "nulls"],
 )
-def test_a_table_that_is_not_ours_is_damaged(
-    run: Path, table: str, alter: Alter, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
+def test_foreign_tables_are_damaged(run: Path, table: str, alter: Alter, refused: Refused) -> None:
     path = next(run.glob(TABLES[table]))
     pq.write_table(alter(pq.read_table(path)), path)
     rewrite_manifest(run)
     replayed = ("whatif", run.name, "--set", "kernels.time=x2")
     for words in (("sql", run.name, "SELECT 1"), ("metrics", run.name), replayed):
-        answer = call(*words)
-        assert (answer.code, answer.out) == (3, "")
-        assert f"{path}: damaged table: " in answer.err
-        assert answer.err.count("\n") <= 3
-
-
-Call = Callable[..., Any]
+        said = refused(*words)
+        assert f"{path}: damaged table: " in said
+        assert said.count("\n") <= 3
 
 
 def files(folder: Path) -> set[str]:
-    """All of them, relative to the folder."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 

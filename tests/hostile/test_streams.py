@@ -170,7 +170,6 @@ NOT_CALLED: Final = {"mcp"}
 
 
 def commands() -> dict[str, click.Command]:
-    """All registered commands by their words."""
     context, found = click.Context(cli), {}
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
@@ -215,9 +214,7 @@ def test_every_command_is_called(root: Path) -> None:
 
 
 @pytest.mark.parametrize("words", sorted(set(commands()) - NOT_CALLED))
-def test_nothing_but_text_is_printed(
-    words: str, say: Any, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_text_is_printed(words: str, say: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = set()
     # of changes that each read all traces again one of rows and one of times; all are tests/selfcheck's
     monkeypatch.setattr(

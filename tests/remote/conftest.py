@@ -21,7 +21,6 @@ def _libraries() -> None:
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
-    """The address of an S3 service."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

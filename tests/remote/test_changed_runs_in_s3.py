@@ -20,22 +20,18 @@ Change = Callable[[Service, str, bytes], None]
 
 
 def delete(s3: Service, key: str, _: bytes) -> None:
-    """Remove the object."""
     s3.direct("DELETE", f"/bucket/{key}")
 
 
 def truncate(s3: Service, key: str, content: bytes) -> None:
-    """Take the last byte away."""
     s3.put(key, content[:-1])
 
 
 def append(s3: Service, key: str, content: bytes) -> None:
-    """Add a byte."""
     s3.put(key, content + b"\0")
 
 
 def add(s3: Service, key: str, content: bytes) -> None:
-    """Put another table beside it."""
     s3.put(key.replace(".parquet", "-copy.parquet"), content)
 
 
@@ -52,7 +48,6 @@ def run(
 
 
 def restore(s3: Service, objects: dict[str, bytes]) -> None:
-    """Make the run's objects those."""
     for key in s3.objects(key_of(objects)):
         if key not in objects:
             delete(s3, key, b"")
@@ -61,7 +56,6 @@ def restore(s3: Service, objects: dict[str, bytes]) -> None:
 
 
 def key_of(objects: dict[str, bytes]) -> str:
-    """The run's folder."""
     return next(iter(objects)).partition("/")[0] + "/"
 
 
@@ -91,7 +85,7 @@ def test_no_command_takes_a_number_from_a_run_with_a_changed_object(
     assert not Path("out.html").exists()
 
 
-def test_objects_of_one_size_that_were_swapped_are_told_apart(
+def test_swapped_objects_are_told_apart(
     s3: Service, run: tuple[str, dict[str, bytes]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, objects = run
@@ -123,6 +117,5 @@ def test_naming_the_source_rewrites_a_run(s3: Service, job: Path, run: tuple[str
     delete(s3, f"runs/{name}/groups.parquet", b"")
     add(s3, f"runs/{name}/steps/rank=0.parquet", b"")
     assert cclbench.ingest(job, store=STORE).id == name
-    again = s3.objects(f"runs/{name}/")
-    assert again.keys() == objects.keys() - {f"runs/{name}/results.parquet"}
+    assert s3.objects(f"runs/{name}/").keys() == objects.keys() - {f"runs/{name}/results.parquet"}
     assert store_at(STORE).get(name).verify_files().changes == []

@@ -29,9 +29,6 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-# -------------------------------------------------------------------------------------------- URLs
-
-
 @pytest.mark.parametrize("place", ["runs", "/a/b", "a:b", "./s3", "c:/x", "rank0.json", "", Path("a/b")])
 def test_a_path_is_no_url(place: str | Path) -> None:
     assert location_of(place) == Path(place)
@@ -70,9 +67,6 @@ def test_long_and_deep_names_are_refused() -> None:
     for name in ("x" * 256, "a/" * 40 + "b", "/x", "a/./b", "C:/x"):
         with pytest.raises(InputError, match=r"its name|folders deep"):
             check_names([name], url)
-
-
-# -------------------------------------------------------------------------------------- web server
 
 
 class Web:
@@ -120,7 +114,6 @@ class Web:
 
 @pytest.fixture
 def web() -> Iterator[Web]:
-    """A server with nothing."""
     server = Web()
     yield server
     server.server.shutdown()
@@ -132,8 +125,7 @@ def test_a_trace_is_read_from_a_web_server(web: Web, job: Path, tmp_path: Path, 
     web.files["/a/rank0.json"] = (job / "rank0.json").read_bytes()
     web.ranges, web.cut = ranges, 2
     there = cclbench.ingest(f"{web.url}/a/rank0.json?signature=secret", store=tmp_path / "others")
-    here = cclbench.ingest(job / "rank0.json", store=tmp_path / "runs")
-    assert there.id == here.id
+    assert there.id == cclbench.ingest(job / "rank0.json", store=tmp_path / "runs").id
     assert there.manifest["source"] == f"{web.url}/a/rank0.json"
     assert "secret" not in "".join(path.read_text("latin-1") for path in there.path.rglob("*.json"))
     assert len(web.asked) >= 3  # its size; cut short; the rest
@@ -172,9 +164,6 @@ def test_a_changing_page_is_refused_and_web_servers_keep_none(web: Web, job: Pat
     answer, web.answer = web.answer, renewed  # type: ignore[method-assign]
     with pytest.raises(InputError, match="changed while it was read"):
         cclbench.ingest(f"{web.url}/rank0.json?signature=secret", store=tmp_path / "runs")
-
-
-# ------------------------------------------------------------------------------ other file systems
 
 
 @pytest.mark.parametrize("kind", ["file", "memory"])

@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 from helpers import trees
+from helpers.mcp_session import Server, answer, refusal, session
 from helpers.page_commands import blocks, here, printed_by
 from helpers.s3_service import Fault, Service
+from mcp.client import Client
 
 import cclbench
 from cclbench.cli import main
@@ -32,7 +34,6 @@ STORE = "s3://bucket/runs"
 
 
 def files(folder: Path, *besides: str) -> dict[str, bytes]:
-    """A folder's files, but those of some names."""
     return {name: content for name, content in trees.files(folder).items() if name not in besides}
 
 
@@ -48,12 +49,8 @@ def told(act: Callable[[], object]) -> CclbenchError:
 
 @pytest.fixture
 def source(s3: Service, job: Path) -> str:
-    """The job in the bucket."""
     s3.put_folder(job, "traces/job")
     return "s3://bucket/traces/job"
-
-
-# ------------------------------------------------------------------------------------- round trip
 
 
 def test_source_and_store_give_what_folders_do(s3: Service, job: Path, source: str, tmp_path: Path) -> None:
@@ -146,9 +143,6 @@ def test_what_is_in_a_hidden_folder_or_a_run_is_not_read(s3: Service, source: st
     assert s3.counted("GET", ".git") == 0
 
 
-# ------------------------------------------------------------------------------------------ copies
-
-
 def test_an_unchanged_run_is_not_brought_again(s3: Service, source: str) -> None:
     run = cclbench.ingest(source, store=STORE)
     s3.asked.clear()
@@ -175,9 +169,7 @@ def test_a_damaged_copy_is_not_trusted(source: str, harm: str) -> None:
     assert again.steps().equals(steps)
 
 
-def test_new_results_reach_those_who_have_a_copy(
-    s3: Service, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_results_reach(s3: Service, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = cclbench.ingest(source, store=STORE)
     assert run.saved_results is None
     monkeypatch.setenv("CCLBENCH_CACHE", str(tmp_path / "another machine"))
@@ -193,9 +185,6 @@ def test_new_results_reach_those_who_have_a_copy(
     assert s3.objects(f"runs/{alone.id}/results") == {}
 
 
-# ------------------------------------------------------------------------------------------ faults
-
-
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second of silence is enough."""
@@ -204,9 +193,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("fault", ["503", "reset", "short", "slow"])
-def test_a_passing_fault_changes_nothing(
-    s3: Service, job: Path, source: str, tmp_path: Path, fault: Fault
-) -> None:
+def test_a_fault_that_passes(s3: Service, job: Path, source: str, tmp_path: Path, fault: Fault) -> None:
     for part in ("list-type", "rank0.json"):
         s3.fail(fault, part)
     s3.fail("503", "steps/", "PUT", times=2)
@@ -225,8 +212,7 @@ def test_what_came_stays(s3: Service, source: str, tmp_path: Path, monkeypatch: 
             s3.fail("503", "rank0.json")
 
     s3.before = fail_once
-    run = cclbench.ingest(source, store=tmp_path / "runs")
-    size = run.record.ranks[0].files[0].bytes
+    size = cclbench.ingest(source, store=tmp_path / "runs").record.ranks[0].files[0].bytes
     assert s3.counted("GET", "rank0.json") == -(-size // 500) + 1
 
 
@@ -285,9 +271,6 @@ def test_no_credentials_is_an_error(s3: Service, source: str, monkeypatch: pytes
     assert s3.asked == []
 
 
-# ----------------------------------------------------------------------------------------- writing
-
-
 def test_an_upload_that_fails_leaves_no_run_and_the_next_one_works(s3: Service, source: str) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -296,8 +279,7 @@ def test_an_upload_that_fails_leaves_no_run_and_the_next_one_works(s3: Service, 
         cclbench.ingest(source, store=STORE, progress=interrupt)
     assert s3.objects("runs/") == {}
     s3.fail("forbidden", "collectives/rank%3D1", "PUT")
-    error = told(lambda: cclbench.ingest(source, store=STORE))
-    assert error.exit_code == 3
+    assert told(lambda: cclbench.ingest(source, store=STORE)).exit_code == 3
     assert s3.faults == []
     assert cclbench.runs(STORE) == []
     (left,) = {key.split("/")[1] for key in s3.objects("runs/")}
@@ -307,8 +289,7 @@ def test_an_upload_that_fails_leaves_no_run_and_the_next_one_works(s3: Service, 
     assert run.id == left
     assert {run["run"] for run in cclbench.runs(STORE)} == {left}
     assert not any("rank=7" in key for key in s3.objects("runs/"))
-    written = [path for method, path in s3.asked if method == "PUT"]
-    assert "manifest.json" in written[-1]
+    assert "manifest.json" in [path for method, path in s3.asked if method == "PUT"][-1]
 
 
 def test_a_large_file_is_written_in_parts(s3: Service, tmp_path: Path) -> None:
@@ -342,9 +323,6 @@ def test_ctrl_c_in_mid_read_ends_the_command_at_once(s3: Service, source: str, t
     assert not (tmp_path / "runs").exists()
 
 
-# ------------------------------------------------------------------------------------------- names
-
-
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
@@ -365,9 +343,7 @@ def test_names_elsewhere_are_refused(s3: Service, tmp_path: Path, keys: list[str
     assert not list(tmp_path.rglob("outside*"))
 
 
-def test_a_source_that_does_not_fit_or_has_too_many_files_is_refused(
-    s3: Service, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_source(s3: Service, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = shutil._ntuple_diskusage(100, 0, 100)  # type: ignore[attr-defined]
     for place, name, value, words in (
         (shutil, "disk_usage", lambda _: full, "has 100 bytes free"),
@@ -384,9 +360,6 @@ def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch,
     for url, library in {"s3://bucket/x": "s3fs", "gs://bucket/x": "gcsfs", "az://folder/x": "adlfs"}.items():
         with pytest.raises(UsageError, match=rf"needs {library}; .*pip install '\.\[remote\]'"):
             cclbench.ingest(url, store=tmp_path / "runs")
-
-
-# ------------------------------------------------------------------------------ recognised by their beginning
 
 
 def test_what_is_not_read_is_not_fetched(s3: Service, job: Path, source: str, tmp_path: Path) -> None:
@@ -419,8 +392,7 @@ def test_a_large_trace_comes_whole_however_it_is_recognised(s3: Service, source:
         s3.put(f"traces/job/logs/{n}.txt", b"nothing")
     s3.asked.clear()
     run = cclbench.ingest(source, store=tmp_path)
-    manifest = json.loads((run.path / "manifest.json").read_text())
-    (evidence,) = manifest["evidence"]
+    (evidence,) = json.loads((run.path / "manifest.json").read_text())["evidence"]
     assert (evidence["name"], evidence["bytes"]) == ("slurm.log", len(log))
     assert s3.counted("GET", "/logs/") == 60
 
@@ -440,3 +412,23 @@ def test_the_pages_commands_work(s3: Service, job: Path, repository: Path, tmp_p
     assert "bucket/traces/job" in printed[0]
     assert printed[1].endswith("steps\n")
     assert not (tmp_path / "runs").exists()
+
+
+def test_s3_is_read_where_it_is_allowed(s3: Service, job: Path, tmp_path: Path) -> None:
+    s3.put_folder(job, "traces/job")
+    source = "s3://bucket/traces/job"
+    s3.asked.clear()
+
+    async def refused(client: Client) -> None:
+        error = await refusal(client, "run", source=source)
+        assert "no URLs are allowed; allow others with --allow-url of `cclbench mcp`" in error
+
+    async def allowed(client: Client) -> None:
+        run = (await answer(client, "run", source=source))["run"]
+        (row,) = (await answer(client, "runs"))["rows"]
+        assert (row["run"], row["source"], row["ranks"]) == (run, source, 2)
+
+    session(Server(tmp_path / "runs"), refused)
+    assert s3.asked == []
+    session(Server(tmp_path / "runs", "--allow-url", "s3"), allowed)
+    assert s3.asked

@@ -74,30 +74,19 @@ def test_a_collective_behind_a_wait_follows_what_was_waited_for_without_it_too()
 
 
 STARTS = (0, 100, 200, 300)
+CALL = {"launches": [launch(0, 1), launch(120, 2)], "syncs": [item("cudaDeviceSynchronize", 5, 110)]}
+LATE = [kernel(at + 5, at + 55, i) for i, at in enumerate(STARTS)]
+TASKS = item("a", 0, 100, -1, (0, 1)), item("b", 103, 150, -1, (0, 2)), item("c", 152, 200, -1, (0, 1))
 HALVED = {
     # the kernel takes 50 less: so do the call, and the launch behind it
-    "a synchronise call returns when the device has ended": (
-        alone(
-            *(kernel(5, 105, 1), kernel(125, 130, 2)),
-            launches=[launch(0, 1), launch(120, 2)],
-            syncs=[item("cudaDeviceSynchronize", 5, 110)],
-        ),
-        *(130, 130 - 50 - 2.5),
+    "a call returns when the device has ended": (
+        *(alone(kernel(5, 105, 1), kernel(125, 130, 2), **CALL), 130, 130 - 50 - 2.5),
     ),
     "a host that is late stays late": (
-        alone(
-            *(kernel(at + 5, at + 55, i) for i, at in enumerate(STARTS)),
-            launches=[launch(at, i) for i, at in enumerate(STARTS)],
-        ),
-        *(355, 330),
+        *(alone(*LATE, launches=[launch(at, i) for i, at in enumerate(STARTS)]), 355, 330),
     ),
     # tasks of one program on two threads: the second thread's row follows the first's
-    "rows without launches follow what ended last": (
-        alone(
-            *(item("a", 0, 100, -1, (0, 1)), item("b", 103, 150, -1, (0, 2)), item("c", 152, 200, -1, (0, 1)))
-        ),
-        *(200, 50 + 3 + 23.5 + 2 + 24),
-    ),
+    "rows without launches follow what ended last": (alone(*TASKS), 200, 50 + 3 + 23.5 + 2 + 24),
 }
 
 
@@ -311,16 +300,11 @@ def test_a_host_that_pauses_until_a_program_has_ended(resumes: float, held: bool
 
 def test_a_program_s_last_row_is_that_before_the_next_begins() -> None:
     """Each of three programs is awaited: the host goes on 3, 4 and 5 behind their last rows."""
-    graph = build_graph(
-        [
-            alone(
-                *(item(f"x{i}", 300 * i + 10, 300 * i + 200, i) for i in range(3)),
-                *(item(f"y{i}", 300 * i + 20, 300 * i + 210, i, BESIDE) for i in range(3)),
-                launches=[launch(300 * i, i, "cudaGraphLaunch", took=1) for i in range(3)],
-                ops=[item("aten::a", 300 * i + 213 + i, 300 * i + 220 + i) for i in range(3)],
-            )
-        ]
-    )
+    work = [item(f"x{i}", 300 * i + 10, 300 * i + 200, i) for i in range(3)]
+    work += [item(f"y{i}", 300 * i + 20, 300 * i + 210, i, BESIDE) for i in range(3)]
+    launches = [launch(300 * i, i, "cudaGraphLaunch", took=1) for i in range(3)]
+    ops = [item("aten::a", 300 * i + 213 + i, 300 * i + 220 + i) for i in range(3)]
+    graph = build_graph([alone(*work, launches=launches, ops=ops)])
     assert graph.inferred[PAUSED] == 3
     assert waits_of_host(graph) == [
         *((210_000, 213_000, 3_000), (510_000, 514_000, 4_000), (810_000, 815_000, 5_000))
@@ -373,10 +357,8 @@ def test_branches_of_a_graph_wait_for_one_another() -> None:
 
 @pytest.mark.parametrize(("late", "busy", "end"), [(200, False, 325), (20, False, 125), (200, True, 125)])
 def test_a_row_late_on_an_idle_device_stays_late(late: float, busy: bool, end: float) -> None:
-    """A kernel of 20 launched at 100 that should begin at 105, and begins `late` more; no row says why.
-
-    With another stream's kernel running all along it may have waited for that one's place: not known.
-    """
+    """A kernel of 20 launched at 100 that should begin at 105, and begins `late` more; no row says why. With
+    another stream's kernel running all along it may have waited for that one's place: not known."""
     work = [*(kernel(5 + 30 * i, 25 + 30 * i, i) for i in range(3)), kernel(105 + late, 125 + late, 3)]
     launches = [*(launch(30 * i, i) for i in range(3)), launch(100, 3)]
     if busy:
@@ -451,9 +433,7 @@ HELD = "kernels held up by a kernel of another stream that fills the device"
         (105, {}, None),
     ],
 )
-def test_a_kernel_gets_its_place_when_another_s_last_blocks_run(
-    start: float, known: dict[str, int], ends: list[float] | None
-) -> None:
+def test_a_kernel_with_last_blocks(start: float, known: dict[str, int], ends: list[float] | None) -> None:
     """A kernel of 1 ms, and one of 10 µs of another stream that is ready at 105 and begins at `start`."""
     first = item("embedding", 5, 1005, 1, blocks=known.get("blocks", 5000))
     second = item("permute", start, start + 10, 2, BESIDE, blocks=200)

@@ -38,8 +38,7 @@ NODE = Machine(Hardware(per_node=2))
 def stored(folder: Path, *ops: object, link: Link, steps: int = 3) -> Run:
     """Two ranks that do the same."""
     program = Program(ops, steps=steps, closing=True)  # type: ignore[arg-type]
-    truth = simulate(Layout(dp=2), program, Network(link))
-    write(truth, folder / "traces")
+    write(simulate(Layout(dp=2), program, Network(link)), folder / "traces")
     return cclbench.ingest(folder / "traces", store=folder / "store")
 
 
@@ -59,8 +58,7 @@ def bound_by_compute(tmp_path_factory: pytest.TempPathFactory) -> Run:
         for i in range(1, 6)
         for op in (Collective("all_reduce", "dp", i * 300 << 10, f"{i}"), Compute(2_000_000))
     ]
-    folder = tmp_path_factory.mktemp("compute")
-    return stored(folder, *ops, Compute(20_000), link=Link(1_000, 1_000))
+    return stored(tmp_path_factory.mktemp("compute"), *ops, Compute(20_000), link=Link(1_000, 1_000))
 
 
 def step(found: ReplayResult, number: int = 0) -> float:
@@ -107,13 +105,9 @@ def test_a_replay_over_1_percent_off_says_so(off: float, said: str | None, bound
 
 
 def test_scenarios_and_sweeps_come_on_top_of_what_is_set(bound_by_communication: Run) -> None:
-    found = replay_scenarios(
-        bound_by_communication,
-        ["kernels.time=x2"],
-        scenarios=["scale_up.bandwidth=x2,rank[0].kernels.time=x0.5"],
-        sweeps=["scale_up.bandwidth=x1..x4"],
-        machine=NODE,
-    )
+    more = {"scenarios": ["scale_up.bandwidth=x2,rank[0].kernels.time=x0.5"], "machine": NODE}
+    more |= {"sweeps": ["scale_up.bandwidth=x1..x4"]}
+    found = replay_scenarios(bound_by_communication, ["kernels.time=x2"], **more)
     labels = [p.scenario.label for p in found.predicted]
     expected = ["kernels.time=x2", "+ scale_up.bandwidth=x2,rank[0].kernels.time=x0.5"]
     expected += [*(f"scale_up.bandwidth=x{f}" for f in (1, 2, 4))]
@@ -443,17 +437,10 @@ def test_pieces_give_what_the_definition_gives(seed: int) -> None:
     pairs = random.integers(0, count, (14, 2))
     pairs = pairs[when[pairs[:, 0]] < when[pairs[:, 1]]]
     source, target = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
-    nodes = n.blank_nodes(
-        count,
-        lane=lane,
-        rank=0,
-        start=when,
-        end=when,
-        gap=random.integers(0, 20, count),
-        dur=random.integers(0, 40, count),
-        feeder=feeder,
-        feed_lag=random.integers(0, 9, count),
-    )
+    known = {"lane": lane, "rank": 0, "start": when, "end": when, "feeder": feeder}
+    most = {"gap": 20, "dur": 40, "feed_lag": 9}
+    drawn = {name: random.integers(0, below, count) for name, below in most.items()}
+    nodes = n.blank_nodes(count, **known, **drawn)
     lag = random.integers(-3, 10, len(source))
     found = simulate_nodes(nodes, cut_pieces(nodes, source, target, lag))
     assert found.end.tolist() == one_by_one(nodes, source, target, lag)

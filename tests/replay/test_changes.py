@@ -40,23 +40,9 @@ def paused(ops: tuple[Op, ...], factor: float, row: tuple[str, str] | bool = Tru
     )
 
 
-def test_half_of_a_host_is_half_of_what_the_device_waits_for_it() -> None:
-    """A short kernel, the host's pause of 300 µs, a short kernel: the device waits for it in full."""
-    ops = (Compute(10_000), Pause(300_000), Compute(10_000), Collective("all_reduce", "dp", 1 << 20))
-    truth = simulated(program(*ops))
-    replay = replayed(truth)
-    with hosts(0.5):
-        other = simulated(program(*paused(ops, 0.5)))
-    assert step(replay, "host.time=x0.5") == pytest.approx(_true_step(other), rel=1e-4)
-    busy = 20_000 + 5_000 + 100 * 1024
-    assert step(replay, "host.time=0") == pytest.approx(busy, rel=1e-3)
-
-
 def test_a_loader_that_is_gone_leaves_the_host_s_other_time() -> None:
-    """Of two pauses of the host one is a data loader's; the device waits for both.
-
-    What of it lies before the first window, up to a launch latency, stays as it is.
-    """
+    """Of two pauses of the host one is a data loader's; the device waits for both. What of it lies before the
+    first window, up to a launch latency, stays as it is."""
     ops = (
         *(Compute(10_000), Pause(300_000, LOADS), Compute(10_000), Pause(200_000)),
         *(Compute(10_000), Collective("all_reduce", "dp", 1 << 20)),

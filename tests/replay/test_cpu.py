@@ -19,30 +19,22 @@ from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
 
 MAIN, GLOO = (-1, 1), (-1, 9)
+Span = tuple[float, float]
 AWAITED = "pauses that end with a transfer"
-BY_ORDER, BY_CALL = (
-    "transfers matched with calls by their order",
-    "transfers attributed to the call before them",
-)
+BY_ORDER = "transfers matched with calls by their order"
+BY_CALL = "transfers attributed to the call before them"
 
 
-def gloo(*times: tuple[float, float]) -> list[Item]:
+def gloo(*times: Span) -> list[Item]:
     return [item("gloo:all_reduce", begin, end, lane=GLOO, call=i) for i, (begin, end) in enumerate(times)]
 
 
 def worker(number: int, before: float, *, called: bool = True) -> GraphInput:
     """Computes, pauses for 3 ms of all-reduce on gloo's thread once both have called, computes 1 ms."""
     calls = [item("c10d::allreduce_", before, before + 20)] if called else []
-    return rank(
-        number,
-        on_host=True,
-        ops=[item("aten::mm", 0, before), *calls, item("aten::add_", 8050, 9050)],
-        notes=[item("ProfilerStep#0", 0, 9060)],
-        work=gloo((before + 30, 8030)),
-        instances=[0],
-        policy="annotation",
-        windows=[(0, 0, 9060)],
-    )
+    ops = [item("aten::mm", 0, before), *calls, item("aten::add_", 8050, 9050)]
+    steps = {"notes": [item("ProfilerStep#0", 0, 9060)], "policy": "annotation", "windows": [(0, 0, 9060)]}
+    return rank(number, on_host=True, ops=ops, work=gloo((before + 30, 8030)), instances=[0], **steps)
 
 
 def one(ops: list[Item], work: list[Item], end: float) -> GraphInput:
@@ -89,9 +81,7 @@ def test_computing_through_a_transfers_end_is_no_pause() -> None:
     assert (520_000, 520_000, 0) in found
 
 
-def pausing(
-    begin: float, end: float, *transfers: tuple[float, float], called: float | None = None
-) -> GraphInput:
+def pausing(begin: float, end: float, *transfers: Span, called: float | None = None) -> GraphInput:
     """A thread that computes until `begin` and from `end` on, for 50 µs; transfers on gloo's thread."""
     calls = [] if called is None else [item("c10d::allreduce_", called, called + 1)]
     ops = [item("aten::mm", 0, begin), *calls, item("aten::add_", end, end + 50)]
@@ -112,15 +102,14 @@ def pausing(
         *((300, (50, 99.999), 0), (300, (50, 100), 1)),
     ],
 )
-def test_a_pause_is_for_what_ends_about_then(end: float, transfer: tuple[float, float], awaited: int) -> None:
+def test_a_pause_is_for_what_ends_about_then(end: float, transfer: Span, awaited: int) -> None:
     graph, times = replayed(pausing(100, end, transfer))
     assert graph.inferred[AWAITED] == awaited
     nodes = graph.nodes
     # what of a pause waits is over as much later as the transfer is
     later = lengthened(graph, dict.fromkeys(np.flatnonzero(nodes.kind == n.TRANSFER), 100))
     back = (nodes.kind == n.HOST) & (nodes.start == round(end * 1_000))
-    moved = later.start[back] - times.start[back]
-    assert moved.max(initial=0) == (100_000 if awaited else 0)
+    assert (later.start[back] - times.start[back]).max(initial=0) == (100_000 if awaited else 0)
 
 
 def test_a_transfer_follows_the_later_of_its_call_and_its_thread() -> None:
@@ -144,9 +133,7 @@ def test_a_transfer_follows_the_later_of_its_call_and_its_thread() -> None:
     ("calls", "asked", "in_order"),
     [((15, 20), [15, 20], True), ((15.001, 20), [15, 20], False), ((15,), [15, 15], False)],
 )
-def test_without_a_call_for_each_the_last_one_before_a_transfer_asked_for_it(
-    calls: tuple[float, ...], asked: list[float], in_order: bool
-) -> None:
+def test_the_last_call_before_asked(calls: tuple[float, ...], asked: list[float], in_order: bool) -> None:
     """Transfers from 15 and from 62 on: before the first call the caller asked when the transfer began."""
     ops = [*(item("c10d::a", at, at + 0.5) for at in calls), item("aten::mm", 30, 200)]
     graph, _ = replayed(one(ops, gloo((15, 60), (62, 90)), 200))
@@ -186,24 +173,12 @@ def test_a_thread_goes_on_no_earlier_than_it_has_computed() -> None:
 
 def loading(number: int, loads: float) -> GraphInput:
     """Loads, computes for 1 ms with 300 µs of an operator's own within the range, waits for an all-reduce."""
-    ops = [
-        *(item("aten::randint", loads - 300, loads), item("aten::mm", loads + 20, loads + 1000)),
-        *(
-            item("MmBackward0", loads + 1000, loads + 2000),
-            item("c10d::allreduce_", loads + 2000, loads + 2100),
-        ),
-        item("aten::add_", 10_000, 11_000),
-    ]
-    return rank(
-        number,
-        on_host=True,
-        ops=ops,
-        notes=[item("enumerate(DataLoader)#x.__next__", 0, loads), item("ProfilerStep#0", 0, 11_000)],
-        work=gloo((loads + 2050, 9990)),
-        instances=[0],
-        policy="annotation",
-        windows=[(0, 0, 11_000)],
-    )
+    ops = [item("aten::randint", loads - 300, loads), item("aten::mm", loads + 20, loads + 1000)]
+    ops.append(item("MmBackward0", loads + 1000, loads + 2000))
+    ops += [item("c10d::allreduce_", loads + 2000, loads + 2100), item("aten::add_", 10_000, 11_000)]
+    notes = [item("enumerate(DataLoader)#x.__next__", 0, loads), item("ProfilerStep#0", 0, 11_000)]
+    steps = {"policy": "annotation", "windows": [(0, 0, 11_000)], "notes": notes}
+    return rank(number, on_host=True, ops=ops, work=gloo((loads + 2050, 9990)), instances=[0], **steps)
 
 
 def test_what_holds_a_cpus_rank_is_divided_as_its_idle_time_is() -> None:

@@ -17,14 +17,12 @@ def path(*ranks: GraphInput, begin: float = 0, last: float | None = None) -> Pat
     nodes = graph.nodes
     on_device = nodes.kind != n.HOST
     at = [i for i in range(len(nodes)) if on_device[i] and (last is None or nodes.start[i] == last * 1000)]
-    node = max(at, key=lambda i: (times.end[i], i))
-    found = critical_path(graph, times, node, round(begin * 1000))
+    found = critical_path(graph, times, max(at, key=lambda i: (times.end[i], i)), round(begin * 1000))
     assert sum(found.places.values()) == found.length_ns
     return found
 
 
 def us(found: Path) -> dict[str, float]:
-    """The places where the path spends time."""
     return {place: ns / 1000 for place, ns in found.places.items() if ns}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.machine_trace import BF16, Op, product, write_trace
-from helpers.replay_rows import DEVICE, Item, item, kernel, launch, rank, rows
+from helpers.replay_rows import DEVICE, Item, Lane, item, kernel, launch, rank, rows
 
 import cclbench
 from cclbench.ground.errors import InputError
@@ -25,6 +25,7 @@ from cclbench.replay.scenario import parse_scenario
 from cclbench.replay.tables import GraphInput
 
 BESIDE = (0, 20)
+Trio = tuple[Item, Item, Item]
 
 
 def device(launches: Sequence[Item], *work: Item) -> Device:
@@ -76,9 +77,7 @@ def test_a_device_is_idle_when_what_was_launched_before_has_ended_on_any_stream(
     assert set(device(launches, *work).latency.tolist()) == {6_000}
 
 
-def queue(
-    gaps: Sequence[float], names: str = "", lane: tuple[int, int] = DEVICE, begin: float = 100
-) -> list[Item]:
+def queue(gaps: Sequence[float], names: str = "", lane: Lane = DEVICE, begin: float = 100) -> list[Item]:
     """Kernels of 10 µs, one behind the other on a stream with those gaps; the first at `begin`."""
     made, at = [], begin
     for number, gap in enumerate((0, *gaps)):
@@ -188,8 +187,7 @@ def test_rows_of_which_few_have_a_launch_are_whole_programs(launched: int, each:
     launches = [launch(0, 0), launch(1, 1), launch(2, 2, "cudaGraphLaunch")]
     alone = [kernel(10 * i, 10 * i + 5, i - 1 if i <= launched else -1) for i in range(1, 5)]
     found = device(launches, *alone, kernel(60, 61, 2), kernel(70, 71, 2))
-    own = found.batch.tolist()
-    assert own == [*([-1] * 4 if each else [0, -1, -1, -1]), 2, 2]
+    assert found.batch.tolist() == [*([-1] * 4 if each else [0, -1, -1, -1]), 2, 2]
     assert found.fitted.any() == each
 
 
@@ -232,18 +230,14 @@ def test_times_of_whole_us_are_exact_to_1_us(times: list[tuple[float, float]], e
     assert clock_grain_ns(rows([kernel(*one) for one in times])) == exact
 
 
-def pair(
-    number: int, begin: float, end: float, *, wait: float = 1, lane: tuple[int, int] = BESIDE
-) -> tuple[Item, Item, Item]:
+def pair(number: int, begin: float, end: float, *, wait: float = 1, lane: Lane = BESIDE) -> Trio:
     """A transfer, and the core's rows that issue and await it."""
     name = f"copy-start.{number}"
     moved, issue = item(name, begin, end, lane=lane, copy=True), item(name, begin, begin + 0.5, lane=DEVICE)
     return moved, issue, item(f"copy-done.{number}", end - wait, end, lane=DEVICE)
 
 
-def found_pairs(
-    *pairs: tuple[Item, Item, Item], work: Sequence[Item] = ()
-) -> tuple[GraphInput, list[list[int]]]:
+def found_pairs(*pairs: Trio, work: Sequence[Item] = ()) -> tuple[GraphInput, list[list[int]]]:
     own = rank(0, work=[*work, *(p[0] for p in pairs)], marks=[mark for p in pairs for mark in p[1:]])
     found = launch_pairs(own).in_lane_order()
     rows_of = (found.issue, found.transfer, found.wait)
@@ -271,8 +265,7 @@ def test_transfers_are_issued_where_they_begin_and_awaited_where_they_end() -> N
     # it is over at 50, 38 behind the kernel before it, of which it has waited for 5
     own, _ = found_pairs(pair(1, 10, 50, wait=5), work=[kernel(0, 10), kernel(11, 12)])
     found = device_of(own)
-    wait = int(found.pairs.wait[0])
-    assert found.gap[wait] == 33_000
+    assert found.gap[int(found.pairs.wait[0])] == 33_000
 
 
 A100, H100 = "nvidia-a100-sxm-80gb", "nvidia-h100-sxm"
@@ -412,8 +405,7 @@ SGEMM = product(4096, "ampere_sgemm_128x128_tn", 8_000)
 def gains_us(folder: Path, ops: list[Op], *settings: str, device: str = "a100") -> tuple[float, float]:
     """What a step is shorter, at least and at most, µs."""
     write_trace(folder / "traces", ops, device=device)
-    run = cclbench.ingest(folder / "traces", store=folder / "store")
-    found = cclbench.whatif(run, *settings)
+    found = cclbench.whatif(cclbench.ingest(folder / "traces", store=folder / "store"), *settings)
     only = found.single_outcome
     return tuple((found.unchanged.step_ns - ns) / 1e3 for ns in (only.high_ns, only.low_ns))  # type: ignore[return-value]
 
@@ -449,8 +441,7 @@ def test_no_kernel_is_bounded_twice(tmp_path: Path) -> None:
     """What a product without tensor cores takes on them counts, not its roofline in fp32 as well."""
     settings = ("kernels[gemm].time=roofline", "kernels.time=tensor_cores")
     least, most = gains_us(tmp_path, [SGEMM], *settings)
-    alone = gains_us(tmp_path / "2", [SGEMM], settings[1])
-    assert (least, most) == alone
+    assert (least, most) == gains_us(tmp_path / "2", [SGEMM], settings[1])
 
 
 def test_a_kernel_gains_no_less_than_an_empty_one_takes(tmp_path: Path) -> None:

@@ -101,9 +101,7 @@ def test_an_event_marks_what_its_stream_was_told_to_wait_for() -> None:
         *((STREAM_SYNC, 28, -1, None, 82), (EVENT_SYNC, 28, 20, 3, 82)),
     ],
 )
-def test_a_synchronise_call_waits_for_what_is_stated(
-    what: int, returns: float, of: int, recorded: float | None, end: float
-) -> None:
+def test_a_call_waits(what: int, returns: float, of: int, recorded: float | None, end: float) -> None:
     """Kernels of 100 on stream 7, of 20 on stream 20; behind the call one of 3 is launched on stream 24."""
     work = [item("a", 5, 105, 1, ONE), item("b", 7, 27, 2, TWO)]
     work += [item("c", returns + 5, returns + 8, 3, THREE)]
@@ -116,11 +114,9 @@ def test_a_synchronise_call_waits_for_what_is_stated(
 
 
 def test_the_fixture_with_traced_events(test_data: Path, evidence_store: Path) -> None:
-    """Stream 24 waits for what stream 20 ended 18 ms before, which only the traced event tells.
-
-    With kernels of 300 times their 123 µs stream 20 ends at 36.9 ms, and then come stream 24's memset, which
-    lies 16 µs before its kernel, and that: 73.8 ms, instead of 56 where it need not wait.
-    """
+    """Stream 24 waits for what stream 20 ended 18 ms before, which only the traced event tells. With kernels
+    of 300 times their 123 µs stream 20 ends at 36.9 ms, and then come stream 24's memset, which lies 16 µs
+    before its kernel, and that: 73.8 ms, instead of 56 where it need not wait."""
     run = cclbench.ingest(test_data / "kineto" / "cuda_sync_a100", store=evidence_store)
     found = replay_scenarios(run, ["kernels.time=x300"])
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
@@ -129,10 +125,8 @@ def test_the_fixture_with_traced_events(test_data: Path, evidence_store: Path) -
 
 
 def awaited(*told: Stated) -> dict[float, float]:
-    """What a call with the number 80 waits for: begins of rows, by their streams.
-
-    Stream 7 has rows at 30 and 40, launched at 10 and 20; stream 20 one at 50, launched at 20.
-    """
+    """What a call with the number 80 waits for: begins of rows, by their streams. Stream 7 has rows at 30 and
+    40, launched at 10 and 20; stream 20 one at 50, launched at 20."""
     work = [item("a", 30, 31, 1, ONE), item("b", 40, 41, 2, ONE), item("c", 50, 51, 3, TWO)]
     device = device_of(alone(*work, launches=[launch(10, 1), launch(20, 2), launch(20, 3)]))
     found = stated_waits(syncs(*told), device).of_call[80]
@@ -264,8 +258,7 @@ def test_a_graph_in_no_doubt_is_the_same_without_it() -> None:
     certain, plain = (simulate_nodes(one.nodes, one.cut) for one in (graph.without_doubt(), graph))
     assert certain.start.tolist() == plain.start.tolist()
     assert certain.end.tolist() == plain.end.tolist()
-    late = replace(graph, nodes=replace(graph.nodes, doubt=np.arange(len(graph.nodes))))
-    assert late.has_doubt
+    assert replace(graph, nodes=replace(graph.nodes, doubt=np.arange(len(graph.nodes)))).has_doubt
     assert replace(graph, assumed=graph.wait_edges()[:2]).has_doubt
 
 
@@ -343,10 +336,8 @@ FACTORS = (1.0, 1.1, 1.3, 2.0)
 
 
 def slowed(factor: float, seed: int) -> tuple[Graph, float]:
-    """Kernels of three lengths in a row, µs, and collectives that are on and off; the work in all.
-
-    A kernel does 1 µs of work in a µs, and 1 / factor where a collective runs.
-    """
+    """Kernels of three lengths in a row, µs, and collectives that are on and off; the work in all. A kernel
+    does 1 µs of work in a µs, and 1 / factor where a collective runs."""
     random = np.random.default_rng(seed)
     time, work = LATENCY, 0.0
     kernels: list[Item] = []
@@ -357,8 +348,7 @@ def slowed(factor: float, seed: int) -> tuple[Graph, float]:
         while left > 1e-9:
             place = time % (ON + OFF)
             beside = place < ON
-            rest = (ON if beside else ON + OFF) - place
-            taken = min(rest, left * factor if beside else left)
+            taken = min((ON if beside else ON + OFF) - place, left * factor if beside else left)
             left -= taken / factor if beside else taken
             time += taken
         kernels.append(item(name, begin, time, corr=i))
@@ -372,13 +362,8 @@ def slowed(factor: float, seed: int) -> tuple[Graph, float]:
         item("cudaLaunchKernel", call["start"] - LATENCY, call["start"] - 4, corr=call["corr"])
         for call in calls
     ]
-    one = rank(
-        0,
-        work=[*kernels, *calls],
-        launches=[*ahead, *timely],
-        instances=[-1] * periods,
-        windows=[(0, 0, time)],
-    )
+    run, launches = [*kernels, *calls], [*ahead, *timely]
+    one = rank(0, work=run, launches=launches, instances=[-1] * periods, windows=[(0, 0, time)])
     return build_graph([one]), work
 
 
@@ -387,26 +372,19 @@ def test_without_communication_kernels_take_the_time_of_their_work(factor: float
     graph, work = slowed(factor, seed=7)
     nodes = graph.nodes
     kernels = nodes.kind == n.COMPUTE
-    same = replay_contended(graph, factor)
-    assert abs(same.end - nodes.end)[kernels].max() <= 5_000
+    assert abs(replay_contended(graph, factor).end - nodes.end)[kernels].max() <= 5_000
     free = replace(graph, nodes=replace(nodes, dur=np.where(nodes.kind == n.TRANSFER, 0, nodes.dur)))
     times = replay_contended(free, factor)
     # to rounding; a kernel of 20 to 50 µs that begins or ends beside is off by its jitter at most
     assert times.end[kernels].max() / 1000 - LATENCY == pytest.approx(work, rel=1e-3)
 
 
-OURS = (
-    "tiny-llama-ddp4-gloo-cpu",
-    "tiny-llama-fsdp4-gloo-cpu",
-    "tiny-llama-fsdp2-tp2-gloo-cpu",
-    "tiny-jax-dp2-tp4-cpu",
-)
+OURS = "llama-ddp4-gloo llama-fsdp4-gloo llama-fsdp2-tp2-gloo jax-dp2-tp4"
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", OURS.split())
 def test_our_data_points(name: str, repository: Path, evidence_store: Path) -> None:
-    run = cclbench.ingest(repository / "traces" / name, store=evidence_store)
-    replay = Replay(run)
+    replay = Replay(cclbench.ingest(repository / "traces" / f"tiny-{name}-cpu", store=evidence_store))
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
     nodes = replay.graph.nodes
     assert replay.graph.transfers.known.all()
@@ -415,8 +393,7 @@ def test_our_data_points(name: str, repository: Path, evidence_store: Path) -> N
 
 
 def test_eight_gpus(test_data: Path, evidence_store: Path) -> None:
-    run = cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=evidence_store)
-    replay = Replay(run)
+    replay = Replay(cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=evidence_store))
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
     assert int((replay.graph.nodes.kind == n.RENDEZVOUS).sum()) == 8
 
@@ -431,6 +408,5 @@ def test_eight_gpus(test_data: Path, evidence_store: Path) -> None:
     ],
 )
 def test_fixtures_with_launches(path: str, test_data: Path, evidence_store: Path) -> None:
-    run = cclbench.ingest(test_data / path, store=evidence_store)
-    replay = Replay(run)
+    replay = Replay(cclbench.ingest(test_data / path, store=evidence_store))
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)

@@ -61,8 +61,7 @@ def asked(made: list[dict[str, Any]], *, fsdp: bool = False, **plan: int) -> Cha
 
 
 def placed(one: ChangeSubject) -> tuple[PlacedTransfer, ...]:
-    made = replicas(one, None)
-    return made.added[0].placed
+    return replicas(one, None).added[0].placed
 
 
 def named(one: ChangeSubject, node: int) -> str:
@@ -83,10 +82,8 @@ def test_buckets_are_full_as_soon_as_they_have_their_size() -> None:
 
 
 def test_a_bucket_begins_when_its_last_gradient_is_ready_and_the_optimizer_waits() -> None:
-    """Of four ranks 4 µs a MB: 1 MiB from 40 µs on takes 4.194, 2 MiB from 50 on 8.389; then the optimizer.
-
-    1 MiB twice as long does not delay it.
-    """
+    """Of four ranks 4 µs a MB: 1 MiB from 40 µs on takes 4.194, 2 MiB from 50 on 8.389; then the optimizer. 1
+    MiB twice as long does not delay it."""
     one = asked(events())
     expected = [("all_reduce", MIB, "b1", "adam"), ("all_reduce", 2 * MIB, "b0", "adam")]
     assert [(t.kind, t.nbytes, named(one, t.after), named(one, t.before)) for t in placed(one)] == expected
@@ -96,9 +93,7 @@ def test_a_bucket_begins_when_its_last_gradient_is_ready_and_the_optimizer_waits
 
 def test_without_sizes_the_cards_parameters_are_spread_over_backward() -> None:
     """786,432 parameters of 4 bytes: 1 MiB is ready within the first of two kernels, the rest with the other.
-
-    Of 64 parts the first 22 fill it.
-    """
+    Of 64 parts the first 22 fill it."""
     for shapes in ((None, None), ()):
         one = asked(events(shapes))
         expected = [(MIB + 32_768, "b1"), (2 * MIB - 32_768, "b0")]
@@ -122,8 +117,7 @@ def test_parameters_that_the_optimizer_updates_come_before_the_cards() -> None:
 
 
 def test_without_phases_the_exchange_lies_between_hidden_and_exposed() -> None:
-    made = replicas(asked([]), None)
-    (added,) = made.added
+    (added,) = replicas(asked([]), None).added
     high = price("all_reduce", (0, 1, 2, 3), 3 * MIB).high
     assert (added.placed, added.time) == ((), TimeBounds(0.0, None, high))
     # of several micro batches the last exchanges gradients
@@ -133,8 +127,7 @@ def test_without_phases_the_exchange_lies_between_hidden_and_exposed() -> None:
 
 def test_units_are_gathered_one_ahead_and_scattered_when_ready() -> None:
     """Two units of 1.5 MiB; the optimizer has a fourth to do."""
-    even = ("[[393216]]", "[[393216]]")
-    one = asked(events(even), fsdp=True)
+    one = asked(events(("[[393216]]", "[[393216]]")), fsdp=True)
     assert [(t.kind, t.nbytes / MIB, named(one, t.after), named(one, t.before)) for t in placed(one)] == [
         *(("all_gather", 1.5, "host", "f0"), ("all_gather", 1.5, "f0", "f1")),
         *(("all_gather", 1.5, "f1", "b1"), ("all_gather", 1.5, "b1", "b0")),
@@ -149,8 +142,7 @@ def test_a_job_that_does_not_train_exchanges_nothing() -> None:
     one = asked(events())
     training = one.run.card
     one.run.card = replace(training, workload=replace(training.workload, phase="inference"))
-    made = replicas(one, None)
-    assert made.added == ()
+    assert replicas(one, None).added == ()
     one.run.card = None  # type: ignore[misc]
     with pytest.raises(InputError, match="whether the job trains"):
         replicas(one, None)

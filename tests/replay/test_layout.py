@@ -31,13 +31,8 @@ def run(world: int, *groups: tuple[str, Sequence[int]], of_card: object = None) 
         pa.schema([("descriptions", pa.list_(pa.string())), ("ranks", pa.list_(pa.int64()))]),
     )
     facts = SimpleNamespace(world_size=world)
-    return SimpleNamespace(
-        id="a run",
-        card=of_card,
-        ranks=[0, 1],
-        rank=lambda _: SimpleNamespace(facts=facts),
-        groups=lambda: table,
-    )
+    told = {"card": of_card, "rank": lambda _: SimpleNamespace(facts=facts), "groups": lambda: table}
+    return SimpleNamespace(id="a run", ranks=[0, 1], **told)
 
 
 def test_strides_are_products_of_the_degrees_inside() -> None:
@@ -233,9 +228,7 @@ def test_the_dimension_of_a_group_is_the_one_along_which_its_ranks_differ() -> N
         ((0, 1, 2, 8, 9), (0, 1, 8, 9), (16 / 15, 0.8, 16 / 15)),
     ],
 )
-def test_nodes_that_hold_unequal_parts_are_priced_as_the_fewest(
-    ranks: Sequence[int], even: Sequence[int], more: tuple[float, ...]
-) -> None:
+def test_uneven_as_the_fewest(ranks: Sequence[int], even: Sequence[int], more: tuple[float, ...]) -> None:
     found, factors = even_ranks("all_reduce", ranks, catalog.system("dgx-h100"))
     assert (tuple(found), factors) == (tuple(even), pytest.approx(more))
 
@@ -258,8 +251,7 @@ def test_a_product_goes_as_its_flops_or_its_bytes() -> None:
     for sizes in ((16384, 8192, 28672), (16384, 28672, 8192), (28672, 16384, 8192)):
         found = cutting.of_call(product(*sizes), "forward")
         assert found == pytest.approx(HALF, rel=1e-6)
-    # 65,536 tokens of 64, by 64 x 128: of 4.19 + 0.008 + 8.39 million elements the first stay, half of
-    # others
+    # 65,536 tokens of 64, by 64 x 128: of 4.19 + 0.008 + 8.39 million elements the first stay, half of others
     m, k, n = 65_536, 64, 128
     cut = (m * k + k * n / 2 + m * n / 2) / (m * k + k * n + m * n)
     found = TensorCutting(2, hidden=k, tokens=m, accelerator=H100).of_call(product(m, k, n), "forward")

@@ -65,7 +65,6 @@ def effect(found: Any) -> LayoutEffect:
 
 
 def staged(old: Layout, graph: Graph | None = None, **more: Any) -> LayoutEffect:
-    """What other stages do."""
     return effect(pipeline(asked(old, graph, **more), more["pp"]))
 
 
@@ -79,8 +78,7 @@ def of_names(made: LayoutEffect, graph: Graph) -> dict[str, tuple[float, float, 
     scale, found = made.scale, {}
     for i in np.flatnonzero((graph.nodes.kind == n.COMPUTE) & (graph.nodes.rank == 0)).tolist():
         found[graph.names[graph.nodes.name[i]]] = scale.expected[i], scale.low[i], scale.high[i]
-    others = graph.nodes.kind != n.COMPUTE
-    assert (scale.expected[others] == 1).all()
+    assert (scale.expected[graph.nodes.kind != n.COMPUTE] == 1).all()
     return found
 
 
@@ -181,8 +179,7 @@ def test_a_host_launches_as_much_less_as_its_stage_has_fewer_layers() -> None:
         early = staged(degrees(pp=2), graph, pp=8, since=[outside] * len(host))
         assert early.graph.nodes.gap.tolist() == graph.nodes.gap.tolist()
     graph.nodes.busy[host] = 1
-    cpu = staged(degrees(pp=2), graph, pp=4)
-    assert cpu.graph.nodes.gap.tolist() == graph.nodes.gap.tolist()
+    assert staged(degrees(pp=2), graph, pp=4).graph.nodes.gap.tolist() == graph.nodes.gap.tolist()
 
 
 @pytest.mark.parametrize(
@@ -244,8 +241,7 @@ def test_a_pipeline_that_stays_is_filled_as_before() -> None:
         made = batched(four, **same)
         assert (made.fill, made.hops) == (pytest.approx(0.75), 3.0)
     # a slow last stage is filled by its others: 3 · 2 layers by 2 and 4 micro-batches of 4
-    uneven = batched(four, of_card=WITH_HEAD)
-    assert uneven.fill == pytest.approx(3 * 2 / (2 * 4) - 3 * 2 / (4 * 4))
+    assert batched(four, of_card=WITH_HEAD).fill == pytest.approx(3 * 2 / (2 * 4) - 3 * 2 / (4 * 4))
     of_two = batched(degrees(dp=2, pp=2))
     assert (of_two.fill, of_two.hops) == (pytest.approx(0.25), 1.0)
     # what sets other stages, parts or another schedule counts their fill
@@ -307,8 +303,7 @@ def test_more_replicas_and_what_is_said_of_them() -> None:
 
 def test_gradients_that_nobody_exchanged_are_added() -> None:
     """3 million parameters of 2 bytes, of tp 2 and pp 3 a sixth; of 4 ranks 4 µs a MB, twice that at most."""
-    one = asked(degrees(tp=2, pp=3), dp=4)
-    made = effect(replicas(one, None))
+    made = effect(replicas(asked(degrees(tp=2, pp=3), dp=4), None))
     assert [(each.what, each.time) for each in made.added] == [
         ("all-reduce of 1 MB of gradients", TimeBounds(0.0, None, 8_000.0))
     ]
@@ -321,18 +316,14 @@ def test_gradients_that_nobody_exchanged_are_added() -> None:
 
 def test_experts_of_one_rank_are_spread() -> None:
     """Two routers' calls for 100 tokens, 2 of 8 experts each: 0.4 MB each way, twice in forward and backward.
-
-    Of 3 million parameters a token uses 1.5: 1 million are no expert's, and a rank of four keeps a half.
-    """
+    Of 3 million parameters a token uses 1.5: 1 million are no expert's, and a rank of four keeps a half."""
     word = {"name": "aten::topk", "shapes": "[[100,8],[],[],[],[]]", "step": 0}
     word |= {"dtypes": '["c10::BFloat16","Scalar","Scalar","Scalar","Scalar"]'}
     word |= {"values": '["","2","-1","True","False"]'}
     of_card = card(MODEL | {"active_parameters": 1_500_000, "vocabulary": 64}, BATCH)
     sampled = word | {"shapes": "[[100,64],[],[],[],[]]"}
-    again = word | {"recomputed": True}
-    run = a_run(of_card, operators=[word, word, sampled, again])
-    one = asked(degrees(), ep=4, of_card=of_card, run=run)
-    made = effect(experts(one, 4))
+    run = a_run(of_card, operators=[word, word, sampled, word | {"recomputed": True}])
+    made = effect(experts(asked(degrees(), ep=4, of_card=of_card, run=run), 4))
     tokens, gradients = made.added
     assert tokens.what == "8 all-to-alls of 0.4 MB of tokens among 4 ranks"
     assert tokens.time.expected == pytest.approx(8 * 4 * 400)

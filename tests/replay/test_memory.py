@@ -80,18 +80,13 @@ def test_what_is_not_known_is_said() -> None:
 
 SMALL = {"parameters": 1_000_000, "hidden": 100, "layers": 8, "heads": 10}
 FEW = {"micro": 2, "sequence_length": 50}
+PLAIN = HeldState("adamw", scores=False, sequences=False, recomputed=False)
 
 
-def small(
-    known: HeldState = KEPT,
-    old: Any = None,
-    settings: dict[str, Any] | None = None,
-    precision: str = "bf16",
-    model: dict[str, Any] | None = None,
-    **parallelism: int,
-) -> MemoryNeed:
-    """Of a million parameters; micro-batches of two sequences of 50."""
-    run = SimpleNamespace(card=card({**SMALL, **(model or {})}, FEW, precision, **parallelism))
+def small(known: HeldState = KEPT, old: Any = None, settings: Any = None, **more: Any) -> MemoryNeed:
+    """Of a million parameters; micro-batches of two sequences of 50; `more` are of the model and the card."""
+    model, precision = {**SMALL, **more.pop("model", {})}, more.pop("precision", "bf16")
+    run = SimpleNamespace(card=card(model, FEW, precision, **more))
     change = asked_relayout(old or degrees(), settings or {})
     return memory_of(run, known, change, catalog.accelerator("nvidia-a100-sxm-80gb"))  # type: ignore[arg-type]
 
@@ -107,14 +102,13 @@ def test_what_parameters_and_activations_take() -> None:
     assert cut.parameters == 2e6 / 8
     assert small(HeldState("adam", False, False, False)).optimizer == 12e6
     # s · b · h · L · 34 of a device alone, 5 · a · s² · b · L more where scores are kept; twice in fp32
-    plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     each = 50 * 2 * 100 * 8
-    assert small(plain).activations == each * 34
-    assert small(plain, precision="fp32").activations == each * 34 * 2
+    assert small(PLAIN).activations == each * 34
+    assert small(PLAIN, precision="fp32").activations == each * 34 * 2
     assert small(KEPT).activations == each * 34 + 5 * 10 * 50 * 50 * 2 * 8
-    assert small(plain, degrees(tp=2), tp=2).activations == each * (10 + 24 / 2)
+    assert small(PLAIN, degrees(tp=2), tp=2).activations == each * (10 + 24 / 2)
     assert small(KEPT, degrees(tp=2), tp=2).activations == each * 22 + 5 * 10 * 50 * 50 * 2 * 8 / 2
-    assert small(plain, degrees(cp=2), cp=2).activations == each / 2 * 34
+    assert small(PLAIN, degrees(cp=2), cp=2).activations == each / 2 * 34
     assert small(KEPT, degrees(cp=2), cp=2).activations == each / 2 * 34 + 5 * 10 * 25 * 50 * 2 * 8
     cut = HeldState("adamw", scores=False, sequences=True, recomputed=False)
     assert small(cut, degrees(tp=2), tp=2).activations == each * 17
@@ -124,18 +118,16 @@ def test_what_parameters_and_activations_take() -> None:
     ("stages", "count", "held_at_once"), [(1, 4, 1), (2, 1, 1), (2, 4, 2), (4, 3, 3), (4, 8, 4)]
 )
 def test_the_first_stage_holds_a_micro_batch_a_stage(stages: int, count: int, held_at_once: int) -> None:
-    plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
-    found = small(plain, degrees(pp=stages), pp=stages, microbatches=count)
+    found = small(PLAIN, degrees(pp=stages), pp=stages, microbatches=count)
     assert found.activations == 50 * 2 * 100 * 34 * 8 / stages * held_at_once
 
 
 @pytest.mark.parametrize(("count", "stages", "factor"), [(1, 1, 0.5), (2, 1, 1.0), (8, 2, 1.0), (2, 2, 0.5)])
 def test_a_batch_among_twice_the_replicas_is_halved(count: int, stages: int, factor: float) -> None:
     """One micro-batch is half as large; of several there are half as many, and as many of them are held."""
-    plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     old, settings = degrees(dp=2, pp=stages), {"parallelism.dp": 4, "batch": 1}
     before, after = (
-        small(plain, old, one, dp_replicate=2, pp=stages, microbatches=count) for one in ({}, settings)
+        small(PLAIN, old, one, dp_replicate=2, pp=stages, microbatches=count) for one in ({}, settings)
     )
     assert after.activations == factor * before.activations
 
@@ -165,5 +157,4 @@ def test_what_of_the_model_is_not_known_is_said(known: HeldState, model: dict[st
     with pytest.raises(InputError) as refused:
         small(known, model=model)
     assert says in str(refused.value)
-    plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
-    assert small(plain, model={"heads": None}).parameters == 2e6
+    assert small(PLAIN, model={"heads": None}).parameters == 2e6

@@ -38,7 +38,6 @@ LINE = [1_000, 10_000, 20_000, 50_000, 90_000]
 
 
 def moved(*calls: tuple[str, int, float], group: str = "0-1", known: bool = True) -> Graph:
-    """Transfers of two ranks: kind, bytes, µs."""
     made = []
     for r in (0, 1):
         work, at = [], 0.0
@@ -54,7 +53,6 @@ def moved(*calls: tuple[str, int, float], group: str = "0-1", known: bool = True
 
 
 def of_line(kind: str = "all_reduce") -> Graph:
-    """t = 10 µs + S / 1 GB/s."""
     return moved(*((kind, size, 10 + size / 1_000) for size in LINE))
 
 
@@ -78,9 +76,7 @@ def priced(
         ("send_recv", (0, 1), 0.5, 1),
     ],
 )
-def test_the_run_s_own_line_prices_others(
-    kind: str, ranks: tuple[int, ...], steps: float, rate: float
-) -> None:
+def test_the_run_s_line_prices_others(kind: str, ranks: tuple[int, ...], steps: float, rate: float) -> None:
     found = priced(of_line(), kind, ranks, 40_000)
     assert found.expected == pytest.approx(10_000 * steps + 40_000 * rate, abs=2)
     assert found.low == pytest.approx(found.expected, abs=2)

@@ -196,7 +196,6 @@ def test_ratios_carry_the_marks_of_weak_classes(machine: str, size: int, weak: b
 
 
 def seconds(machine: System, size: int = 256 << 20, ranks: int = 8, **asked: str) -> float:
-    """An all-reduce's modelled time."""
     found = price_collective(asked.pop("kind", "all_reduce"), [size], range(ranks), machine, **asked)
     return float(found.time_s[0])
 
@@ -211,9 +210,7 @@ def seconds(machine: System, size: int = 256 << 20, ranks: int = 8, **asked: str
         ("dgx-h100", "slingshot-11", 8, 25e9, "cxi"),
     ],
 )
-def test_a_network_brings_its_interfaces_and_its_software(
-    machine: str, fabric: str, nics: int, rate: float, transport: str
-) -> None:
+def test_a_network_brings_its_own(machine: str, fabric: str, nics: int, rate: float, transport: str) -> None:
     old = catalog.system(machine)
     assert old.scale_out.transport != transport or machine == "alps-gh200"
     out = changed(old, f"scale_out={fabric}").scale_out
@@ -258,7 +255,6 @@ def test_a_time_for_the_latency_inside_a_node_is_refused_where_there_are_several
 
 
 def why_idle(graph: Graph, text: str, groups: dict[str, tuple[int, ...]]) -> str | None:
-    """Why a setting touches nothing in the graph."""
     ((key, value),) = parse_scenario([text]).changes.items()
     made = change_named(key).act(subject(graph, machine=TWO_A_NODE, groups=groups), value)
     return made if isinstance(made, str) else None
@@ -275,8 +271,7 @@ def why_idle(graph: Graph, text: str, groups: dict[str, tuple[int, ...]]) -> str
     ],
 )
 def test_settings_that_touch_nothing(text: str, why: str | None) -> None:
-    graph = transfers([20, 100], [1_000, 9_000])
-    assert why_idle(graph, text, GROUPS) == why
+    assert why_idle(transfers([20, 100], [1_000, 9_000]), text, GROUPS) == why
 
 
 def test_a_run_without_collectives_has_nothing_that_links_touch() -> None:
@@ -323,11 +318,8 @@ def test_a_stated_latency_is_priced() -> None:
         ("dgx-h100", "x1", (0.0, 0.0, 0.0)),
     ],
 )
-def test_a_latency_between_nodes_acts_on_what_the_software_adds(
-    machine: str, latency: str, hop: tuple[float, float, float]
-) -> None:
-    made = changed(machine, f"scale_out.latency={latency}")
-    found = network_software(made, None)
+def test_latency_acts_on_software(machine: str, latency: str, hop: tuple[float, float, float]) -> None:
+    found = network_software(changed(machine, f"scale_out.latency={latency}"), None)
     assert found.hop == pytest.approx(hop)
 
 
@@ -474,9 +466,7 @@ def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
 
 def test_a_larger_domain_takes_groups_off_the_network() -> None:
     """Of 16 ranks on two nodes of eight: from a domain of 16 on all is over links; one of 8 changes none.
-
-    Racks of 72 become nodes of four; a domain that splits nodes, or has no switches, is refused.
-    """
+    Racks of 72 become nodes of four; a domain that splits nodes, or has no switches, is refused."""
     h100, rack = catalog.system("dgx-h100"), catalog.system("gb200-nvl72")
 
     def tier(system: System, domain: int) -> str | None:

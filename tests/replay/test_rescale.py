@@ -13,17 +13,9 @@ from helpers.replay_subjects import card, subject
 
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.replay import nodes as n
+from cclbench.replay import rescale
 from cclbench.replay.change import TimeBounds, amount_of, count_of, factor_of, read_choice, share_of, time_of
 from cclbench.replay.graph import Graph, build_graph
-from cclbench.replay.rescale import (
-    card_sizes,
-    compute_nodes,
-    cuts_sequences,
-    microbatch_count,
-    of_categories,
-    scale_nodes,
-    token_nodes,
-)
 
 FULL: Mapping[str, Any] = {"model": {"hidden": 64, "layers": 3, "parameters": 7_000}}
 FULL |= {"batch": {"global": 48, "micro": 2, "sequence_length": 128}}
@@ -39,21 +31,21 @@ def kernels() -> Graph:
 def test_what_computes_and_what_goes_with_tokens() -> None:
     graph = kernels()
     one, names = subject(graph), [graph.names[code] if code >= 0 else "" for code in graph.nodes.name]
-    computing = [name for name, chosen in zip(names, compute_nodes(one), strict=True) if chosen]
+    computing = [name for name, chosen in zip(names, rescale.compute_nodes(one), strict=True) if chosen]
     assert computing == ["mm", "adam"] * 2
-    chosen, what = token_nodes(one)
+    chosen, what = rescale.token_nodes(one)
     assert [name for name, here in zip(names, chosen, strict=True) if here] == ["mm"] * 2
     assert what == "kernels without the optimizer,"
-    optimizer = of_categories(one, "optimizer", "unknown")
+    optimizer = rescale.of_categories(one, "optimizer", "unknown")
     assert [name for name, here in zip(names, optimizer, strict=True) if here] == ["adam"] * 2
-    scale = scale_nodes(chosen, 0.5)
+    scale = rescale.scale_nodes(chosen, 0.5)
     assert all((bound[chosen] == 0.5).all() for bound in (scale.expected, scale.low, scale.high))
     assert (scale.expected[~chosen] == 1).all()
     # of a cpu gaps that hold operators compute
     graph.nodes.busy[graph.nodes.kind == n.RENDEZVOUS] = 1
     one = subject(graph)
-    chosen, what = token_nodes(one)
-    assert chosen.tolist() == compute_nodes(one).tolist()
+    chosen, what = rescale.token_nodes(one)
+    assert chosen.tolist() == rescale.compute_nodes(one).tolist()
     assert chosen.sum() == 5
     assert what == "operators of the CPU, including the optimizer's,"
 
@@ -77,22 +69,20 @@ def test_the_share_of_the_windows_that_nodes_take() -> None:
         (("all_gather", "reduce_scatter"), "dp", False),
     ],
 )
-def test_sequences_are_cut_where_tensors_are_gathered(
-    kinds: tuple[str, str], dimension: Any, cut: bool
-) -> None:
+def test_sequences_are_cut_as_tensors_are(kinds: tuple[str, str], dimension: Any, cut: bool) -> None:
     graph = kernels()
     object.__setattr__(graph.transfers, "kind", kinds)
-    assert cuts_sequences(graph, {"0-1": dimension}) == cut
+    assert rescale.cuts_sequences(graph, {"0-1": dimension}) == cut
     object.__setattr__(graph.transfers, "group", (None, None))
-    assert not cuts_sequences(graph, {"0-1": dimension})
+    assert not rescale.cuts_sequences(graph, {"0-1": dimension})
 
 
 def test_a_card_states_sizes() -> None:
     fields = ("model.hidden", "batch.micro", "element")
     sizes = {"model.hidden": 64.0, "batch.micro": 2.0, "element": 2.0}
-    assert card_sizes(card(**FULL), "it", *fields) == sizes
+    assert rescale.card_sizes(card(**FULL), "it", *fields) == sizes
     for precision, element in {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}.items():
-        assert card_sizes(card(precision=precision), "it", "element") == {"element": element}
+        assert rescale.card_sizes(card(precision=precision), "it", "element") == {"element": element}
     # sizes that a card lacks are named
     for known, lacking in (
         (None, "workload.model.hidden, workload.precision"),
@@ -100,7 +90,7 @@ def test_a_card_states_sizes() -> None:
         (card(precision="int8", model={"hidden": 8}), "workload.precision"),
     ):
         with pytest.raises(InputError, match=r"^memory cannot be sized; state ") as refused:
-            card_sizes(known, "memory", "model.hidden", "element")
+            rescale.card_sizes(known, "memory", "model.hidden", "element")
         assert str(refused.value.hint) == f"state {lacking} in a card"
 
 
@@ -114,7 +104,7 @@ def test_a_card_states_sizes() -> None:
     ],
 )
 def test_micro_batches_are_stated_or_follow_from_the_global_batch(known: Any, count: int | None) -> None:
-    assert microbatch_count(known) == count
+    assert rescale.microbatch_count(known) == count
 
 
 def test_values_as_people_write_them() -> None:

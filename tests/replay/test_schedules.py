@@ -77,9 +77,7 @@ def test_zero_bubble_fills_with_gradients_of_weights(p: int, more: int) -> None:
 
 
 @given(schedules, works, st.integers(1, 10), st.integers(0, 5))
-def test_more_micro_batches_and_slower_sends_are_no_shorter(
-    schedule: Schedule, work: list[int], m: int, send: int
-) -> None:
+def test_more_and_slower_are_no_shorter(schedule: Schedule, work: list[int], m: int, send: int) -> None:
     def step(times: list[int], count: int, transfer: float) -> float:
         pipeline = LayerPipeline(len(times), count, len(times), 1, schedule)
         return float(pipeline.span(np.array(times, np.float64)[:, None], transfer)[0])
@@ -132,9 +130,7 @@ def test_layers_are_split_as_evenly_as_they_can_be() -> None:
 
 
 @pytest.mark.parametrize(("name", "send", "even"), [("ST", 0.0005, 0.850), ("AR", 0.0011, 0.969)])
-def test_traced_pipelines_take_what_is_simulated(
-    name: str, send: float, even: float, test_data: Path
-) -> None:
+def test_traced_pipelines_are_as_simulated(name: str, send: float, even: float, test_data: Path) -> None:
     """Jobs of 4 stages (J. Lin et al. 2025): operations' own times give the span of a step within 0.3 %,
     stages' mean times within `JITTER`; even stages, (m + p − 1) (F + B), are up to 15 % too fast."""
     rows = pq.read_table(test_data / "stragglers" / f"trace-{name}.parquet").to_pandas()

@@ -244,8 +244,7 @@ def test_a_search_keeps_the_global_batch(tmp_path: Path) -> None:
 
 
 def test_the_front_is_drawn_against_devices(layouts: Replay) -> None:
-    figure = draw_front(search_space(layouts, LAYOUTS), title="a run")
-    axes = figure.axes[0]
+    axes = draw_front(search_space(layouts, LAYOUTS), title="a run").axes[0]
     assert axes.get_xlabel() == "devices"
     assert axes.get_xscale() == "log"
 

@@ -65,8 +65,7 @@ def test_buckets_by_the_run_s_own_fit() -> None:
         *(Compute(150_000), Compute(150_000), Collective("all_reduce", "dp", 3 * MIB, "a")),
         *(Compute(150_000), Compute(150_000), Collective("all_reduce", "dp", 3 * MIB, "b")),
     )
-    replay = replayed(simulated(calls(MIB, 2 * MIB, MIB, 2 * MIB)))
-    found = step(replay, "buckets=2")
+    found = step(replayed(simulated(calls(MIB, 2 * MIB, MIB, 2 * MIB))), "buckets=2")
     assert found == pytest.approx(_true_step(simulated(program(*merged))), rel=1e-4)
 
 
@@ -122,8 +121,7 @@ def test_a_schedule_takes_the_place_of_what_the_library_chose(tmp_path: Path) ->
         "  - [[0, 2, 0.5], [2, 0, 0.5], [1, 3, 0.5], [3, 1, 0.5]]\n"
     )
     ops = (Compute(100_000), Collective("all_gather", "dp", 64 * MIB))
-    truth = simulate(Layout(dp=4), program(*ops), Network(Link(0, 10)))
-    replay = on(replayed(truth), "dgx-h100", 8)
+    replay = on(replayed(simulate(Layout(dp=4), program(*ops), Network(Link(0, 10)))), "dgx-h100", 8)
     system, size = catalog.system("dgx-h100"), np.array([64.0 * MIB])
     new = price_collective("all_gather", size, range(4), system, plan=read_schedule(path)).formula_s[0]  # type: ignore[union-attr]
     old = price_collective("all_gather", size, range(4), system).formula_s[0]  # type: ignore[union-attr]

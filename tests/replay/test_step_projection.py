@@ -206,13 +206,8 @@ def test_published_layouts_from_the_nearest_other_one(test_data: Path) -> None:
     sample as the others, and a step of a single micro-batch is mostly what is not modelled."""
     text = (test_data / "published_jobs" / "sailor_alps_gpt_neo.csv").read_text()
     rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
-    jobs = [
-        (
-            layout(*(int(row[name]) for name in ("dp", "pp", "micro_batch", "global_batch"))),
-            float(row["seconds"]),
-        )
-        for row in rows
-    ]
+    names = ("dp", "pp", "micro_batch", "global_batch")
+    jobs = [(layout(*(int(row[name]) for name in names)), float(row["seconds"])) for row in rows]
     missed, errors = [], []
     for i, (asked, measured_s) in enumerate(jobs):
         others = [job for job in jobs if job[0].micro_batch == asked.micro_batch and job[0] != asked]
@@ -256,9 +251,7 @@ FLORIDA_256_S = 0.220
         ((128, 64, f"{FLORIDA}16"), (256, 128, None)),
     ],
 )
-def test_steps_of_a_published_benchmark(
-    small: tuple[int, int, str], large: tuple[int, int, str | None], test_data: Path
-) -> None:
+def test_a_published_benchmark(small: Any, large: Any, test_data: Path) -> None:
     """Llama 3.1 8B (MLPerf Training v5.1), from the smaller number of accelerators and back. NVIDIA's logs of
     8 and 72 GB200 are not comparable: by their configurations, products are in FP4 on 8 and in FP8 on 72."""
     steps = [FLORIDA_256_S if name is None else llama_step_s(test_data, name) for *_, name in (small, large)]
@@ -309,13 +302,8 @@ def projected(path: Path, gpus: int = 256, step_s: float = 6.43, **options: Any)
 )  # fmt: skip
 def test_a_card_s_job_is_projected(neo: Path, options: dict[str, Any], job: JobLayout) -> None:
     """Degrees not stated stay; replicas keep their 128 samples unless the batch stays, then down to two."""
-    sizes = card(
-        {"parameters": 2_651_307_520, "hidden": 2560, "layers": 32, "vocabulary": 50_257},
-        {"sequence_length": 2048},
-        "fp16",
-    )
     measured = JobLayout(degrees(tp=4, dp=8, pp=2), 4, 1024)
-    step, _ = project_step(sizes, catalog.system("alps-gh200"), measured, 6.43, job)
+    step, _ = project_step(CARD, catalog.system("alps-gh200"), measured, 6.43, job)
     low, expected, high, samples = projected(neo, **options)
     assert (low, expected, high) == pytest.approx((step.low, step.expected or 0.0, step.high))
     assert samples == 8 * job.global_batch / 1024
@@ -324,10 +312,7 @@ def test_a_card_s_job_is_projected(neo: Path, options: dict[str, Any], job: JobL
 @pytest.mark.parametrize(
     ("old", "new", "options", "error", "says"),
     [
-        (
-            *("system: alps-gh200", "system: aws-p5", {}, InputError),
-            "measured on aws-p5 .*another machine needs a",
-        ),
+        ("system: alps-gh200", "system: aws-p5", {}, InputError, "on aws-p5 .*another machine needs a"),
         ("phase: training", "phase: inference", {}, InputError, "is not training"),
         ("micro: 4, ", "", {}, InputError, r"state workload\.batch\.micro in a card"),
         ("global: 1024, ", "", {}, InputError, r"state workload\.batch\.global in a card"),
@@ -481,9 +466,7 @@ def test_a_faster_network_lengthens_no_step(repository: Path, evidence_store: Pa
     assert fast[1] <= slow[1]
 
 
-def test_random_settings_give_bounds_or_refusals(
-    repository: Path, test_data: Path, evidence_store: Path
-) -> None:
+def test_random_settings_are_bounded(repository: Path, test_data: Path, evidence_store: Path) -> None:
     """Systems, sizes, layouts, strategies and batches; `scripts/campaign/settings.py` draws more."""
     random = Random(1)  # noqa: S311  (tests)
     runs = [opened(name, repository, test_data, evidence_store) for name in DRAWN]

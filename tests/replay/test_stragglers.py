@@ -4,27 +4,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from helpers import synthetic as sim
 from helpers.launch_trace import write_launches
 from helpers.replay_rows import Item, item, kernel, rank
 from helpers.replay_subjects import degrees
-from helpers.synthetic import (
-    Collective,
-    Compute,
-    Layout,
-    Link,
-    Network,
-    Program,
-    Straggler,
-    Transfer,
-    simulate,
-    write,
-)
 
 import cclbench
 from cclbench.ground.errors import InputError
@@ -130,34 +120,37 @@ def test_a_straggler_in_a_pipeline_holds_up_the_stages_behind_it(tmp_path: Path)
 
 
 def simulated(
-    tmp_path: Path, layout: Layout, ops: tuple[object, ...], **program: object
+    tmp_path: Path, layout: sim.Layout, ops: tuple[object, ...], **program: object
 ) -> tuple[float, StragglerSlowdown]:
     """The true slowdown of the job, and the one that is found."""
     ns = []
     for name in ("with", "without"):
         own = program if name == "with" else {}
-        made = Program(ops, steps=4, closing=True, **own)  # type: ignore[arg-type]
-        write(simulate(layout, made, Network(Link(10_000, 10)), seed=1), tmp_path / name)
+        made = sim.Program(ops, steps=4, closing=True, **own)  # type: ignore[arg-type]
+        sim.write(sim.simulate(layout, made, sim.Network(sim.Link(10_000, 10)), seed=1), tmp_path / name)
         run = cclbench.run(tmp_path / name, store=tmp_path / "store", metrics=["time.step"])
         ns.append(next(row["value"] for row in run.rows if row["rank"] is None and row["stat"] is None))
     run = cclbench.ingest(tmp_path / "with", store=tmp_path / "store")
     return ns[0] / ns[1], straggler_slowdown(run)
 
 
-STEP = (*(Compute(400_000), Compute(600_000), Collective("all_reduce", "dp", 1 << 20)) * 2, Compute(300_000))
+STEP = (
+    *(sim.Compute(400_000), sim.Compute(600_000), sim.Collective("all_reduce", "dp", 1 << 20)) * 2,
+    sim.Compute(300_000),
+)
 
 
 @pytest.mark.parametrize(
     ("stragglers", "cause"),
     [
         ({"slow": {3: 1_300}}, "compute"),
-        ({"stragglers": (Straggler(2, "compute", 500_000, op=1),)}, "compute"),
-        ({"stragglers": (Straggler(2, "launch", 3_000_000, op=1),)}, "launch"),
-        ({"stragglers": (Straggler(5, "copy", 400_000, op=2),)}, "copy"),
+        ({"stragglers": (sim.Straggler(2, "compute", 500_000, op=1),)}, "compute"),
+        ({"stragglers": (sim.Straggler(2, "launch", 3_000_000, op=1),)}, "launch"),
+        ({"stragglers": (sim.Straggler(5, "copy", 400_000, op=2),)}, "copy"),
     ],
 )
 def test_simulated_stragglers(stragglers: dict[str, object], cause: str, tmp_path: Path) -> None:
-    true, found = simulated(tmp_path, Layout(dp=8), STEP, **stragglers)
+    true, found = simulated(tmp_path, sim.Layout(dp=8), STEP, **stragglers)
     assert true > 1.05
     assert found.job == pytest.approx(true, rel=0.01)
     assert max(found.causes, key=lambda one: found.causes[one]) == cause
@@ -167,14 +160,14 @@ def test_simulated_stragglers(stragglers: dict[str, object], cause: str, tmp_pat
 
 
 def test_a_simulated_straggler_in_a_pipeline(tmp_path: Path) -> None:
-    micro = (Transfer("recv", 1 << 20), Compute(400_000), Transfer("send", 1 << 20))
-    true, found = simulated(tmp_path, Layout(dp=4, pp=2), micro * 4, slow={1: 1_400})
+    micro = (sim.Transfer("recv", 1 << 20), sim.Compute(400_000), sim.Transfer("send", 1 << 20))
+    true, found = simulated(tmp_path, sim.Layout(dp=4, pp=2), micro * 4, slow={1: 1_400})
     assert found.job == pytest.approx(true, rel=0.01)
     assert found.ranks[1] == pytest.approx(true, rel=0.01)
 
 
 def test_a_simulated_job_without_stragglers(tmp_path: Path) -> None:
-    true, found = simulated(tmp_path, Layout(dp=4), STEP)
+    true, found = simulated(tmp_path, sim.Layout(dp=4), STEP)
     assert (true, found.job) == (1, pytest.approx(1, rel=1e-3))
 
 
@@ -210,9 +203,7 @@ def test_there_is_nothing_to_compare() -> None:
         ([0, 0, 0], [8, 1, 2], [1], [2, 2, 2]),
     ],
 )
-def test_medians_of_all_expected(
-    of: list[int], values: list[int], count: list[int], medians: list[float]
-) -> None:
+def test_medians_by_code(of: list[int], values: list[int], count: list[int], medians: list[float]) -> None:
     found = _medians_by_code(*(np.array(column, np.int64) for column in (of, values, count)))
     assert found.tolist() == medians
 
@@ -286,9 +277,7 @@ def meeting(computed: tuple[float, ...], met: tuple[float, ...]) -> list[GraphIn
 
 def test_a_wait_that_no_row_records_is_no_launch_delay() -> None:
     """Rank 3 computes 3,000 µs longer, and the others begin their all-reduce with it, 1 µs after its kernel.
-
-    Without stragglers 100 + 1 + 20; had the median delay been a launch's, 100 + 3,001 + 20.
-    """
+    Without stragglers 100 + 1 + 20; had the median delay been a launch's, 100 + 3,001 + 20."""
     found = of_graph(build_graph(meeting((100, 100, 100, 3_100), (3_101,) * 4)), {})
     assert (found.step_ns, found.ideal_ns) == (3_121_000, 121_000)
     assert "launch" not in found.causes
@@ -305,8 +294,7 @@ def test_what_the_median_rank_takes() -> None:
     work = ([kernel(0, first), kernel(first, 200), reduce(200, 220, (0, 9))] for first in (100, 140, 60))
     assert of_graph(build_graph(job_of(*work)), {}).job == 1.0
     # A rank that is faster than the median, 60, 100 and 100 µs, all-reduces after a kernel of its own
-    graph = build_graph(meeting((100, 100, 60), (101, 101, 61)))
-    assert of_graph(graph, {}).job == 1.0
+    assert of_graph(build_graph(meeting((100, 100, 60), (101, 101, 61))), {}).job == 1.0
 
 
 @pytest.mark.parametrize(
@@ -364,11 +352,7 @@ def meetings(arrivals: Sequence[Sequence[float]], steps: Sequence[int], size: in
 
 
 def later(
-    graph: Graph,
-    regrouped: Mapping[str | None, RegroupedGroup] = GROWN,
-    groups: Mapping[str, tuple[int, ...]] | None = None,
-    layouts: object = LAYOUTS,
-    inside: np.ndarray | None = None,
+    graph: Graph, regrouped: Any = GROWN, groups: Any = None, layouts: object = LAYOUTS, inside: Any = None
 ) -> tuple[Delays, list[int], list[int]]:
     here = np.ones(len(graph.nodes), np.bool_) if inside is None else inside
     found = crowd_delays(graph, graph.nodes.start, here, regrouped, groups or {"0-1": (0, 1)}, layouts)  # type: ignore[arg-type]
@@ -379,8 +363,7 @@ def later(
 
 
 @pytest.mark.parametrize(
-    ("count", "known"),
-    [(1, 0), (2, 0.56419), (3, 0.84628), (4, 1.02938), (8, 1.42360), (1000, 3.24144)],
+    ("count", "known"), [(1, 0), (2, 0.56419), (3, 0.84628), (4, 1.02938), (8, 1.42360), (1000, 3.24144)]
 )
 def test_expected_maxima_of_normal_variables(count: int, known: float) -> None:
     """Harter 1961, table 1."""

@@ -27,9 +27,7 @@ def test_the_step_under_another_network(seed: int, change: Change) -> None:
 
 def test_with_events_traced_little_is_left_to_chance() -> None:
     """Where ranks begin their first window at other times, the pace of all ranks is not the longest window.
-
-    So that no rank that is faster makes a step longer; some layouts are a few percent off for that.
-    """
+    So that no rank that is faster makes a step longer; some layouts are a few percent off for that."""
     found = errors(10, 3, slow, events=True)
     assert max(map(abs, found.identity)) == 0
     off = sorted(map(abs, found.predicted))
@@ -50,7 +48,6 @@ MEDIAN_64, NEAR, FROM_ONE = 0.033, 0.02, 0.07
 
 @pytest.fixture(scope="module")
 def jobs() -> list[Scaled]:
-    """Replicas alone, stages and experts."""
     return [scaled(smaller(job(seed))) for seed in (1, 5, 7)]
 
 
@@ -74,19 +71,10 @@ def test_steps_of_64_ranks_from_a_trace_of_one() -> None:
     assert median(abs(one.error) for one in jobs) <= FROM_ONE
 
 
-def draw_deviations(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All draws are that many standard deviations; of an unspecified figure none."""
-    monkeypatch.setattr(Draws, "_normal", lambda _, of: 0.0 if of == "assumed" else value)
-
-
-def test_a_world_as_the_model_has_it_is_within_all_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw_deviations(0.0, monkeypatch)
-    found = held(4, 3, "scale_up.bandwidth=x2", whole=True)
-    assert found.inside == found.layouts > 0
-
-
-def test_what_deviates_alike_before_and_after_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw_deviations(3.0, monkeypatch)
+@pytest.mark.parametrize("deviations", [0.0, 3.0], ids=["as the model has it", "alike before and after"])
+def test_a_world_is_within_all_bands(deviations: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of figures that nobody specifies nothing is drawn."""
+    monkeypatch.setattr(Draws, "_normal", lambda _, of: 0.0 if of == "assumed" else deviations)
     found = held(4, 3, "scale_up.bandwidth=x2", whole=True)
     assert found.inside == found.layouts > 0
 

@@ -103,7 +103,7 @@ def test_streams_that_wait_for_others(rows: list[Row], waits: Waits) -> None:
         *((49.99, 49, 50, 100, 1_000, None), (49.99, 48.999, 50, 100, 1_000, 10)),
     ],
 )
-def test_what_is_late_by_no_more_than_the_doubt_shows_nothing(
+def test_lateness_within_the_doubt_shows_nothing(
     ended: float, bound: float, start: float, doubt: int, grain: int, lag: int | None
 ) -> None:
     issue = 1 if bound == 6 else 40
@@ -135,9 +135,7 @@ def test_a_row_that_begins_before_the_other_s_end_shows_no_wait(early: float, al
         ([(0, 55, 60, 5, 50), (1, 55, 60, 60, 70)], (1,), []),
     ],
 )
-def test_collectives_wait_for_the_busiest_stream_unless_they_overlap_it(
-    rows: list[Row], collectives: tuple[int, ...], waits: Waits
-) -> None:
+def test_collectives_wait_for_busiest(rows: list[Row], collectives: tuple[int, ...], waits: Waits) -> None:
     assert found(*rows, collectives=collectives) == waits
 
 
@@ -154,9 +152,7 @@ def test_collectives_wait_for_the_busiest_stream_unless_they_overlap_it(
         ([(0, 100), (500, 500), (1000, 1100)], [(0, 100, 0), (100, 1000, -1), (1000, 1100, 2)]),
     ],
 )  # fmt: skip
-def test_stretches_know_the_row_around_them(
-    rows: list[tuple[float, float]], stretches: list[tuple[float, float, int]]
-) -> None:
+def test_within_rows(rows: list[tuple[float, float]], stretches: list[tuple[float, float, int]]) -> None:
     made = thread_stretches(*(ns(*column) for column in zip(*rows, strict=True)))
     start, end, around = zip(*stretches, strict=True)
     assert (made.start.tolist(), made.end.tolist()) == (ns(*start).tolist(), ns(*end).tolist())
@@ -177,7 +173,6 @@ def test_rows_are_known_around_stretches_up_to_512_deep() -> None:
 
 
 def cause(*rows: Row, grain: int = 1) -> int:
-    """What the last of the rows waited for."""
     return int(other_lane(issued(*rows), np.array([len(rows) - 1]), grain)[-1])
 
 
@@ -219,9 +214,7 @@ def test_the_cause_is_among_the_last_eight_rows_that_ended(between: int, of: int
         (1, 1500, 0, False),
     ],
 )
-def test_a_thread_that_pauses_within_the_last_ms_of_another_s_pause_releases_it(
-    thread: int, begin: float, since: float, released: bool
-) -> None:
+def test_a_thread_that_pauses_before_another(thread: int, begin: float, since: float, released: bool) -> None:
     made = handed_over(np.array([1, thread]), ns(since, begin), ns(2000, 5000), NO_TURNS)
     assert [column.tolist() for column in made] == ([[1], [0]] if released else [[], []])
 

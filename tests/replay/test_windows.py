@@ -11,18 +11,9 @@ import pytest
 from helpers.replay_rows import item, kernel, launch, rank, replayed, rows, with_durations
 
 from cclbench.ground.errors import UsageError
+from cclbench.replay import host
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.host import (
-    HostInstants,
-    HostPauses,
-    add_boundaries,
-    add_turns,
-    host_nodes,
-    host_threads,
-    thread_pauses,
-    time_within_rows,
-)
 from cclbench.replay.simulate import NodeTimes
 from cclbench.replay.tables import GraphInput
 from cclbench.replay.windows import StepPace, rank_windows, step_time, window_bounds, window_lengths
@@ -188,8 +179,7 @@ def test_the_pace_of_some_ranks_is_theirs() -> None:
     assert pace.mean_step_ns(times.start, late) == pytest.approx(185_000 * 352 / 320, rel=1e-12)
     assert pace.mean_step_ns(times.start, late, {0}) == 185_000
     # no step is without length
-    gone = pace.mean_step_ns(times.start, times.end - 1_000_000)
-    assert gone == pytest.approx(185_000 / 160_000)
+    assert pace.mean_step_ns(times.start, times.end - 1_000_000) == pytest.approx(185_000 / 160_000)
     with pytest.raises(UsageError, match="no rank of the replay is left"):
         pace.mean_step_ns(times.start, late, {2})
     # a transfer is inside where one rank's part is
@@ -251,7 +241,7 @@ def ns(*values: float) -> np.ndarray:
     return np.array([round(1_000 * value) for value in values], np.int64)
 
 
-def listed(found: HostPauses) -> list[tuple[int, int, int]]:
+def listed(found: host.HostPauses) -> list[tuple[int, int, int]]:
     return sorted(zip(found.thread.tolist(), found.start.tolist(), found.end.tolist(), strict=True))
 
 
@@ -264,7 +254,7 @@ def test_a_thread_pauses_where_neither_it_computes_nor_calls() -> None:
         launches=[item("cudaLaunchKernel", 300, 310, lane=ONE)],
         syncs=[item("cudaStreamSynchronize", 400, 600, lane=ONE)],
     )
-    assert listed(thread_pauses(one)) == [
+    assert listed(host.thread_pauses(one)) == [
         *((1, -AGES, 0), (1, 0, 100_000), (1, 200_000, 300_000), (1, 310_000, 400_000)),
         *((1, 600_000, 900_000), (1, 900_000, 900_000 + AGES)),
     ]
@@ -276,12 +266,12 @@ def test_threads_pause_each_on_its_own() -> None:
         ops=[item("aten::a", 0, 10, lane=ONE), item("aten::b", 100, 110, lane=ONE)],
         launches=[item("cudaLaunchKernel", 50, 60, lane=TWO)],
     )
-    assert listed(thread_pauses(one)) == [
+    assert listed(host.thread_pauses(one)) == [
         *((1, -AGES, 0), (1, 10_000, 100_000), (1, 110_000, 110_000 + AGES)),
         *((2, 50_000 - AGES, 50_000), (2, 60_000, 60_000 + AGES)),
     ]
-    assert listed(thread_pauses(rank(0))) == []
-    chosen = thread_pauses(one).take_pauses(np.array([True, False, False, False, False]))
+    assert listed(host.thread_pauses(rank(0))) == []
+    chosen = host.thread_pauses(one).take_pauses(np.array([True, False, False, False, False]))
     assert len(chosen.thread) == len(chosen.start) == len(chosen.end) == 1
 
 
@@ -299,29 +289,29 @@ def test_what_a_thread_does_between_operators(busy: dict[str, Any], pauses: list
     ops = [item("aten::a", 0, 10, lane=ONE), item("aten::b", 300, 310, lane=ONE)]
     if busy.get("work"):
         busy = busy | {"work": [item("gloo:x", 100, 200, lane=ONE, call=0)], "instances": [-1]}
-    assert listed(thread_pauses(rank(0, ops=ops, **busy)))[1:-1] == pauses
+    assert listed(host.thread_pauses(rank(0, ops=ops, **busy)))[1:-1] == pauses
 
 
 def test_points_have_numbers() -> None:
-    points = HostInstants()
+    points = host.HostInstants()
     assert points.add_instants(np.array([1, 2]), ns(5, 6)).tolist() == [0, 1]
     assert points.add_instants(np.array([3]), ns(7), np.array([9])).tolist() == [2]
     columns = [[1, 2, 3], [5_000, 6_000, 7_000], [-1, -1, 9]]
     assert [column.tolist() for column in points.as_arrays()] == columns
-    assert [column.tolist() for column in HostInstants().as_arrays()] == [[], [], []]
+    assert [column.tolist() for column in host.HostInstants().as_arrays()] == [[], [], []]
     # those of pauses without a beginning stand 1 ms before the first
-    early = HostInstants()
+    early = host.HostInstants()
     early.add_instants(np.array([1, 2, 1]), np.array([5_000_000 - AGES, 7_000_000, 5_000_000]))
     assert early.as_arrays()[1].tolist() == [4_000_000, 7_000_000, 5_000_000]
 
 
 def test_points_become_nodes_of_their_threads() -> None:
     """A call that waited returns before what begins at the same time; gaps are since the point before."""
-    points = HostInstants()
+    points = host.HostInstants()
     number = points.add_instants(np.array([7, 3, 3, 3]), ns(5, 40, 10, 40), np.array([-1, -1, -1, 4_000]))
     lane = (-1, 3)
     loads = [item("enumerate(DataLoader)#x.__next__", 20, 30, lane=lane), item("other", 12, 14, lane=lane)]
-    made, place = host_nodes(rank(5, notes=loads), points)
+    made, place = host.host_nodes(rank(5, notes=loads), points)
     assert made.start.tolist() == made.end.tolist() == [10_000, 40_000, 40_000, 5_000]
     assert made.lane.tolist() == [0, 0, 0, 1]
     assert made.gap.tolist() == [0, 4_000, 0, 0]
@@ -329,14 +319,14 @@ def test_points_become_nodes_of_their_threads() -> None:
     assert place[number].tolist() == [3, 2, 0, 1]
     # the own time of a call that waited is what lies right before its return
     assert made.held.sum(axis=1).tolist() == made.gap.tolist()
-    returned = HostInstants()
+    returned = host.HostInstants()
     returned.add_instants(np.array([3, 3]), ns(10, 40))
     last = returned.add_instants(np.array([3]), ns(40), np.array([0]))
-    made, place = host_nodes(rank(5), returned)
+    made, place = host.host_nodes(rank(5), returned)
     assert (made.gap.tolist(), place[last].tolist()) == ([0, 0, 0], [1])
-    apart = HostInstants()
+    apart = host.HostInstants()
     apart.add_instants(np.array([3, 3]), ns(10, 40))
-    held = host_nodes(rank(5, notes=loads), apart)[0].held
+    held = host.host_nodes(rank(5, notes=loads), apart)[0].held
     assert held[:, n.HOST_CAUSES.index("loader")].tolist() == [0, 10_000]
 
 
@@ -348,22 +338,22 @@ def test_time_within_rows_is_that_of_the_thread() -> None:
         (own.lane >= 0, [6_000, 12_000, 0, 20_000]),
         (own.lane == 0, [6_000, 12_000, 0, 0]),
     ):
-        assert time_within_rows(own, chosen, np.array([1, 2]), lane, since, until).tolist() == within
-    assert host_threads(own).tolist() == [2, 1, 1]
-    assert host_threads(rows([])).tolist() == []
+        assert host.time_within_rows(own, chosen, np.array([1, 2]), lane, since, until).tolist() == within
+    assert host.host_threads(own).tolist() == [2, 1, 1]
+    assert host.host_threads(rows([])).tolist() == []
 
 
 def test_threads_that_hand_over() -> None:
     """Thread 2 pauses at 500; thread 1, which paused from 0 on, goes on at 520: 20 µs of thread 2's own."""
-    idle = HostPauses(np.array([1, 2]), ns(0, 500), ns(520, 900))
-    points, inferred = HostInstants(), Counter[str]()
-    ((pause, go_on, lag),) = add_turns(idle, np.empty(0, np.int64), points, inferred)
+    idle = host.HostPauses(np.array([1, 2]), ns(0, 500), ns(520, 900))
+    points, inferred = host.HostInstants(), Counter[str]()
+    ((pause, go_on, lag),) = host.add_turns(idle, np.empty(0, np.int64), points, inferred)
     columns = points.as_arrays()
     assert [column[pause].tolist() for column in columns] == [[2], [520_000], [-1]]
     assert [column[go_on].tolist() for column in columns] == [[1], [520_000], [0]]
     assert lag.tolist() == [0]
     assert inferred == {"threads that resume when another pauses": 1}
-    assert add_turns(idle, np.array([0]), HostInstants(), inferred) == []
+    assert host.add_turns(idle, np.array([0]), host.HostInstants(), inferred) == []
     assert sum(inferred.values()) == 1
 
 
@@ -377,9 +367,9 @@ def test_threads_that_hand_over() -> None:
     ],
 )
 def test_when_threads_hand_over(idle: tuple[Any, ...], found: tuple[list[int], ...]) -> None:
-    points = HostInstants()
-    pauses = HostPauses(np.array(idle[0]), *idle[1:])
-    ((pause, _, lag),) = add_turns(pauses, np.empty(0, np.int64), points, Counter())
+    points = host.HostInstants()
+    pauses = host.HostPauses(np.array(idle[0]), *idle[1:])
+    ((pause, _, lag),) = host.add_turns(pauses, np.empty(0, np.int64), points, Counter())
     thread, time, _ = points.as_arrays()
     assert (thread[pause].tolist(), time[pause].tolist(), lag.tolist()) == found
 
@@ -388,8 +378,8 @@ def test_windows_of_annotations_have_points_on_their_threads() -> None:
     def added(policy: str) -> list[tuple[int, int]]:
         notes = [item("ProfilerStep#0", 0, 50, lane=TWO), item("x", 60, 90, lane=ONE)]
         ops, windows = [item("aten::mm", 50, 90, lane=ONE)], [(0, 0, 50), (1, 50, 90)]
-        points = HostInstants()
-        add_boundaries(rank(0, notes=notes, ops=ops, policy=policy, windows=windows), points)
+        points = host.HostInstants()
+        host.add_boundaries(rank(0, notes=notes, ops=ops, policy=policy, windows=windows), points)
         thread, time, _ = points.as_arrays()
         return list(zip(thread.tolist(), time.tolist(), strict=True))
 

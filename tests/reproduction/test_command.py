@@ -24,14 +24,10 @@ def held_by(script: str) -> dict[str, Any]:
 def result(script: str, **changes: Any) -> dict[str, Any]:
     """What a program would print that took 30 µs a call, 24 of them in the same kernel."""
     held = held_by(script)
-    measured = {
-        "schema": "microbenchmark.v1",
-        **{name: held[name] for name in ("operator", "arguments", "stated_dtype", "expected_kernels")},
-        "overload": "default",
-        "device": "cuda",
-        "device_name": "NVIDIA H100 80GB HBM3",
-    }
-    measured |= {"torch": "2.13.0", "threads": None, "timing": "CUDA events", "warmup": 5, "repeats": 50}
+    measured = {name: held[name] for name in ("operator", "arguments", "stated_dtype", "expected_kernels")}
+    measured |= {"schema": "microbenchmark.v1", "overload": "default", "device": "cuda"}
+    measured |= {"device_name": "NVIDIA H100 80GB HBM3", "torch": "2.13.0", "threads": None}
+    measured |= {"timing": "CUDA events", "warmup": 5, "repeats": 50}
     measured |= {"p50_s": 30e-6, "mean_s": 31e-6, "min_s": 29e-6, "kernels": [KERNEL], "kernel_s": 24e-6}
     measured |= {"operand_bytes": 2 * (64 * 32 + 32 * 16), "cache_bytes": 50 << 20}
     return measured | changes
@@ -78,8 +74,7 @@ def test_of_a_row_the_calls_with_most_time_are_chosen(call: Call, product_trace:
     assert (held["trace"]["calls"], held["trace"]["p50_s"]) == (1, 60e-6)
     by_shape = call("reproduce", product_trace, "--by", "shape", "--row", "2").out
     assert held_by(by_shape)["trace"]["calls"] == 2
-    by_kernel = call("reproduce", product_trace, "--by", "kernel", "--row", "1").out
-    assert by_kernel == script
+    assert call("reproduce", product_trace, "--by", "kernel", "--row", "1").out == script
     # several keys, filters and trees: the options of `ops` give the row
     for words, calls in (
         (("--by", "kernel,shape", "--row", "2"), 2),
@@ -169,15 +164,13 @@ def test_a_list_of_tensors_takes_a_stated_type(call: Call, gpu_trace: Callable[.
     refused = call("reproduce", trace, "--row", "1")
     assert (refused.code, refused.out) == (2, "")
     assert "state it with --dtype" in refused.err
-    script = call("reproduce", trace, "--row", "1", "--dtype", "float16").out
-    held = held_by(script)
+    held = held_by(call("reproduce", trace, "--row", "1", "--dtype", "float16").out)
     assert held["stated_dtype"] == "float16"
     assert held["arguments"][0]["tensors"][0] == {"shape": [4, 2], "dtype": "float16", "strides": None}
 
 
 def test_a_hostile_name_is_refused_and_quoted(call: Call, gpu_trace: Callable[..., Path]) -> None:
-    trace = gpu_trace("aten::mm'''\n__import__('os')", **PRODUCT)
-    answer = call("reproduce", trace, "--row", "1")
+    answer = call("reproduce", gpu_trace("aten::mm'''\n__import__('os')", **PRODUCT), "--row", "1")
     assert (answer.code, answer.out) == (2, "")
     assert "\\n__import__" in answer.err
     kernel = "'''\nimport os #"

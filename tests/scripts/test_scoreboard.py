@@ -30,12 +30,10 @@ size_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,ip_time_u
 
 @pytest.fixture(autouse=True)
 def scripts(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripts of the repository are importable."""
     monkeypatch.syspath_prepend(repository / "scripts")
 
 
 def program(name: str) -> ModuleType:
-    """A module of the scripts' folder."""
     return importlib.import_module(name)
 
 
@@ -110,11 +108,9 @@ def test_bias_error_and_coverage_by_hand(tmp_path: Path) -> None:
 
 def test_baselines_by_hand() -> None:
     """NCCL's estimate, Ring, Simple, two nodes of eight H100, NCCL 2.18: 8.4 + 28 x 3.4 + 2 x 14 us, 1.4
-    times, and 30/16 S at 8 x 50 GB/s; the tree passes 2 S at 0.92 of the node's links, 370.8 GB/s: slower
-    at 1 GiB.
-
-    Alpha-beta: 2 log2 16 = 8 messages of 14 us, 30/16 S at a GPU's links; all-to-all: 15, 15/16 S at 50 GB/s.
-    """
+    times, and 30/16 S at 8 x 50 GB/s; the tree passes 2 S at 0.92 of the node's links, 370.8 GB/s: slower at
+    1 GiB. Alpha-beta: 2 log2 16 = 8 messages of 14 us, 30/16 S at a GPU's links; all-to-all: 15, 15/16 S at
+    50 GB/s."""
     base = program("baselines")
     sweep, pairs = (Sweep(kind, 16, 2, (1 << 30,), (1.0,), "2.18.3") for kind in ("all_reduce", "all_to_all"))
     group = base.line_rate_group(system("dgx-h100"), sweep)

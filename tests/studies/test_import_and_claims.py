@@ -19,12 +19,8 @@ HOSTILE = "\x1b]0;owned\x07<script>|`x`$(id)\u202e"
 def board(tmp_path: Path) -> Path:
     """Two rows of equal work, the one with more overlap the slower; a hostile one."""
     known: dict[str, Any] = {"phase": "training", "hardware_type": "GPU", "total_count": 4, "batch_size": 4}
-    known |= {
-        "seq_len": 512,
-        "trace_types": ["json"],
-        "model_family": "tiny",
-        "hardware_model": "nvidia_a100",
-    }
+    known |= {"seq_len": 512, "trace_types": ["json"], "model_family": "tiny"}
+    known["hardware_model"] = "nvidia_a100"
 
     def row(name: str, step: float, overlap: float, **other: Any) -> dict[str, Any]:
         facts = {**known, "workload_name": name, "framework": name, **other}
@@ -82,7 +78,6 @@ def test_claims_on_the_terminal(brought_in: Call, tmp_path: Path) -> None:
 
 
 def test_one_claim_in_every_form(brought_in: Call, tmp_path: Path) -> None:
-    """And a picture beside the answer."""
     quiet = brought_in("claims", "frameworks", "-q").out
     assert "tokens/s/device" not in quiet
     assert "Not shown" in quiet

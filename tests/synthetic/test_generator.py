@@ -12,27 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from helpers.synthetic import (
-    Await,
-    Case,
-    Collective,
-    Compute,
-    Distortion,
-    Instance,
-    Key,
-    Layout,
-    Link,
-    Network,
-    Program,
-    Straggler,
-    Transfer,
-    Truth,
-    Written,
-    in_layouts,
-    layouts,
-    simulate,
-    write,
-)
+from helpers import synthetic as sim
 from helpers.synthetic.kineto import BASE_NS
 from helpers.synthetic.simulation import T0_NS
 from helpers.true_rows import CASES, NONE, NS, PARTS, own_instances, true_skews, values_of
@@ -42,18 +22,16 @@ import cclbench
 from cclbench.ground.schema import group_id
 
 KIB = 1024
-NETWORK = Network(Link(5_000, 10), {("all_reduce", "tp"): Link(8_000, 1)})
+NETWORK = sim.Network(sim.Link(5_000, 10), {("all_reduce", "tp"): sim.Link(8_000, 1)})
 
 
-def two_ranks(**changes: Any) -> Truth:
-    """10 µs of compute, an all-reduce of 64 KiB, 4 µs of compute; rank 1 computes 1.5 times as long.
-
-    From T0 on in ns: first launch 1000, kernel from 4000 to 14000 (rank 1: 19000); the all-reduce is
-    launched at 3500, arrives when the kernel ends, and ends at 19000 + 5000 + 64·10 = 24640; then the last
-    kernel to 28640 (rank 1: 30640).
-    """
-    ops = (Compute(10_000), Collective("all_reduce", "dp", 64 * KIB), Compute(4_000))
-    return simulate(Layout(dp=2), Program(ops, **{"slow": {1: 1500}, **changes}), NETWORK)
+def two_ranks(**changes: Any) -> sim.Truth:
+    """10 µs of compute, an all-reduce of 64 KiB, 4 µs of compute; rank 1 computes 1.5 times as long. From T0
+    on in ns: first launch 1000, kernel from 4000 to 14000 (rank 1: 19000); the all-reduce is launched at
+    3500, arrives when the kernel ends, and ends at 19000 + 5000 + 64·10 = 24640; then the last kernel to
+    28640 (rank 1: 30640)."""
+    ops = (sim.Compute(10_000), sim.Collective("all_reduce", "dp", 64 * KIB), sim.Compute(4_000))
+    return sim.simulate(sim.Layout(dp=2), sim.Program(ops, **{"slow": {1: 1500}, **changes}), NETWORK)
 
 
 def test_two_ranks_by_hand() -> None:
@@ -63,7 +41,7 @@ def test_two_ranks_by_hand() -> None:
     assert i.arrival_ns == {0: T0_NS + 14_000, 1: T0_NS + 19_000}
     assert (i.end_ns, i.transfer_ns, i.skew_ns) == (T0_NS + 24_640, 5_640, 5_000)
     assert i.wait_ns == {0: 5_000, 1: 0}
-    key = Key("all_reduce", (0, 1), "dp")
+    key = sim.Key("all_reduce", (0, 1), "dp")
     (fast,), (slow,) = (truth.ranks[r].steps for r in (0, 1))
     assert (fast.start_ns - T0_NS, fast.window_ns, slow.window_ns) == (4_000, 24_640, 26_640)
     assert (fast.compute_ns, fast.communication_ns, fast.exposed_comm_ns) == (14_000, 10_640, 10_640)
@@ -76,21 +54,19 @@ def test_two_ranks_by_hand() -> None:
     assert truth.bubble is None
     # 64 KiB lie in [4^8, 4^9); the factor of two ranks is 1
     assert truth.bandwidth["all_reduce", (0, 1), 8].busbw == pytest.approx(65_536 / 5_640e-9)
-    assert truth.hockney == {("all_reduce", (0, 1)): Link(5_000, 10)}
+    assert truth.hockney == {("all_reduce", (0, 1)): sim.Link(5_000, 10)}
     assert truth.points == {("all_reduce", (0, 1)): (1, 1)}
 
 
 def test_collectives_side_by_side_share_each_instant() -> None:
     """All arrive when the kernel ends at 14000; tp's ends at +8016, dp's at +5640: they share 5640 ns."""
-    ops = (
-        *(Compute(10_000), Collective("all_reduce", "tp", 16 * KIB, "a")),
-        *(Collective("all_reduce", "dp", 64 * KIB, "b"), Await("a"), Await("b"), Compute(4_000)),
-    )
-    truth = simulate(Layout(dp=2, tp=2), Program(ops), NETWORK)
+    ops = (sim.Compute(10_000), sim.Collective("all_reduce", "tp", 16 * KIB, "a"))
+    ops += (sim.Collective("all_reduce", "dp", 64 * KIB, "b"), sim.Await("a"), sim.Await("b"))
+    truth = sim.simulate(sim.Layout(dp=2, tp=2), sim.Program((*ops, sim.Compute(4_000))), NETWORK)
     (step,) = truth.ranks[3].steps
     assert step.exposed == {
-        Key("all_reduce", (2, 3), "tp"): (0, 2_820 + 2_376),
-        Key("all_reduce", (1, 3), "dp"): (0, 2_820),
+        sim.Key("all_reduce", (2, 3), "tp"): (0, 2_820 + 2_376),
+        sim.Key("all_reduce", (1, 3), "dp"): (0, 2_820),
     }
     dp, tp = truth.ranks[3].phases
     assert (dp.dimension, dp.count, dp.gap_ns) == ("dp", 1, None)
@@ -99,8 +75,8 @@ def test_collectives_side_by_side_share_each_instant() -> None:
 
 def test_pipeline_by_hand() -> None:
     """Stage 1 posts its receive at 4500; stage 0 sends at 14000; 19640 is the end; stage 1 to 29640."""
-    ops = (Transfer("recv", 64 * KIB), Compute(10_000), Transfer("send", 64 * KIB))
-    truth = simulate(Layout(pp=2), Program(ops), NETWORK)
+    ops = (sim.Transfer("recv", 64 * KIB), sim.Compute(10_000), sim.Transfer("send", 64 * KIB))
+    truth = sim.simulate(sim.Layout(pp=2), sim.Program(ops), NETWORK)
     (i,) = truth.instances
     assert (i.kind, i.source, i.target, i.wait_ns) == ("send_recv", 0, 1, {0: 0, 1: 9_500})
     assert (i.kind_on(0), i.kind_on(1)) == ("send", "recv")
@@ -113,7 +89,7 @@ def test_pipeline_by_hand() -> None:
 @pytest.mark.parametrize(("cause", "late"), [("compute", 30_000), ("copy", 30_000), ("launch", 22_500)])
 def test_stragglers(cause: str, late: int) -> None:
     """The kernel hides the first 7500 ns of a late launch: without it, it would wait since 6500."""
-    truth = two_ranks(slow={}, stragglers=(Straggler(0, cause, 30_000, op=1),))
+    truth = two_ranks(slow={}, stragglers=(sim.Straggler(0, cause, 30_000, op=1),))
     assert truth.instances[0].wait_ns == {0: 0, 1: late}
     step = truth.ranks[0].steps[0]
     hidden = {"launch": (22_500, 0), "copy": (0, 30_000)}
@@ -121,7 +97,7 @@ def test_stragglers(cause: str, late: int) -> None:
 
 
 def test_groups_of_a_layout() -> None:
-    layout = Layout(dp=2, tp=2, pp=2, ep=2)
+    layout = sim.Layout(dp=2, tp=2, pp=2, ep=2)
     assert layout.world == 16
     assert [layout.group(5, d) for d in ("tp", "ep", "dp", "pp")] == [(4, 5), (5, 7), (1, 5), (5, 13)]
     names = layout.process_groups()
@@ -129,13 +105,13 @@ def test_groups_of_a_layout() -> None:
     assert len(names) == 1 + 4 * 8
     # programs that cannot end, or differ in what the simulation knows
     with pytest.raises(ValueError, match="forever"):
-        simulate(Layout(pp=2), Program((Transfer("recv", KIB), Compute(1))), NETWORK)
+        sim.simulate(sim.Layout(pp=2), sim.Program((sim.Transfer("recv", KIB), sim.Compute(1))), NETWORK)
     with pytest.raises(ValueError, match="whole KiB"):
-        simulate(Layout(dp=2), Program((Collective("all_reduce", "dp", 1000),)), NETWORK)
+        sim.simulate(sim.Layout(dp=2), sim.Program((sim.Collective("all_reduce", "dp", 1000),)), NETWORK)
 
 
-@given(layouts())
-def test_what_holds_of_any_run(case: Case) -> None:
+@given(sim.layouts())
+def test_what_holds_of_any_run(case: sim.Case) -> None:
     truth = case.simulate()
     assert truth.instances
     for i in truth.instances:
@@ -157,19 +133,16 @@ def test_what_holds_of_any_run(case: Case) -> None:
             assert s.exposed_comm_ns + s.overlapped_ns == s.communication_ns
             assert s.exposed_wait_ns + s.exposed_transfer_ns == s.exposed_comm_ns
             assert s.idle_host_ns + s.idle_device_ns == s.idle_ns
-    again = case.simulate()
-    assert again == truth
+    assert case.simulate() == truth
 
 
-def written(truth: Truth, **distortion: Any) -> tuple[Written, dict[int, dict[str, Any]]]:
-    """The traces of that run, decoded."""
+def written(truth: sim.Truth, **distortion: Any) -> tuple[sim.Written, dict[int, dict[str, Any]]]:
     with TemporaryDirectory() as folder:
-        traces = write(truth, Path(folder), Distortion(**distortion))
+        traces = sim.write(truth, Path(folder), sim.Distortion(**distortion))
         return traces, {r: json.loads(path.read_text()) for r, path in traces.files.items()}
 
 
 def kernels(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """The collective kernels of a trace."""
     return [e for e in trace["traceEvents"] if e["cat"] == "kernel" and e["name"].startswith("nccl")]
 
 
@@ -184,8 +157,8 @@ def test_clocks_are_shifted_and_drift() -> None:
 
 
 def test_metadata_is_where_it_should_be() -> None:
-    ops = (Collective("all_gather", "dp", 64 * KIB), Transfer("send", KIB), Transfer("recv", KIB))
-    truth = simulate(Layout(dp=2, pp=2), Program(ops), NETWORK)
+    ops = (sim.Collective("all_gather", "dp", 64 * KIB), sim.Transfer("send", KIB), sim.Transfer("recv", KIB))
+    truth = sim.simulate(sim.Layout(dp=2, pp=2), sim.Program(ops), NETWORK)
     _, traces = written(truth)
     gather, send = kernels(traces[0])
     told = {"Collective name": "_allgather_base", "In msg nelems": 16 * KIB, "Out msg nelems": 32 * KIB}
@@ -205,8 +178,8 @@ def test_metadata_is_where_it_should_be() -> None:
 
 
 def test_lost_kernels_late_captures_and_missing_ranks() -> None:
-    ops = (Compute(1_000), Collective("all_reduce", "dp", KIB))
-    truth = simulate(Layout(dp=4, gpus_per_host=2), Program(ops, steps=10), NETWORK)
+    ops = (sim.Compute(1_000), sim.Collective("all_reduce", "dp", KIB))
+    truth = sim.simulate(sim.Layout(dp=4, gpus_per_host=2), sim.Program(ops, steps=10), NETWORK)
     traces, files = written(truth, late={2: 3}, missing=frozenset({1}))
     assert sorted(files) == [0, 2, 3]
     assert [len(kernels(files[r])) for r in sorted(files)] == [10, 7, 10]
@@ -220,8 +193,8 @@ def test_lost_kernels_late_captures_and_missing_ranks() -> None:
 
 
 def test_ends_jitter_within_their_bound() -> None:
-    ops = (Compute(1_000), Collective("all_reduce", "dp", KIB))
-    truth = simulate(Layout(dp=2), Program(ops, steps=20), NETWORK)
+    ops = (sim.Compute(1_000), sim.Collective("all_reduce", "dp", KIB))
+    truth = sim.simulate(sim.Layout(dp=2), sim.Program(ops, steps=20), NETWORK)
     _, files = written(truth, jitter_ns=300)
     ends = [round((e["ts"] + e["dur"]) * 1000) for e in kernels(files[0])]
     early = [i.end_ns - end for i, end in zip(truth.instances, ends, strict=True)]
@@ -230,15 +203,15 @@ def test_ends_jitter_within_their_bound() -> None:
 
 
 @settings(max_examples=12)
-@given(layouts())
-def test_metrics_of_one_rank_at_a_time_equal_the_truth(case: Case) -> None:
+@given(sim.layouts())
+def test_metrics_of_one_rank_at_a_time_equal_the_truth(case: sim.Case) -> None:
     """What a rank's own trace tells is read from the traces exactly."""
     from cclbench.api import run
     from cclbench.ground.schema import group_id
 
     truth = case.simulate()
     with TemporaryDirectory() as folder:
-        write(truth, Path(folder, "traces"))
+        sim.write(truth, Path(folder, "traces"))
         wanted = ("time.*", "comm.time", "comm.volume", "comm.count", "overlap.*")
         rows = run(
             Path(folder, "traces"), store=Path(folder, "runs"), metrics=(*wanted, "balance.load_imbalance")
@@ -285,13 +258,13 @@ WITHIN = (
 )
 
 
-def distorted(case: Case) -> Distortion:
+def distorted(case: sim.Case) -> sim.Distortion:
     """Each rank's clock up to 500 µs off and DRIFT_PPM fast or slow; 1 % of the events lost, or one."""
     random = Random(case.seed)  # noqa: S311
     ranks = range(case.layout.world)
     shown = sum(len(i.members) for i in case.simulate().instances)
     least = Fraction(random.randint(0, 1), shown)
-    return Distortion(
+    return sim.Distortion(
         offset_ns={r: random.randint(-500_000, 500_000) for r in ranks},
         drift_ppm={r: random.randint(-DRIFT_PPM, DRIFT_PPM) for r in ranks},
         lost=max(Fraction(1, 100), least),
@@ -302,9 +275,9 @@ def distorted(case: Case) -> Distortion:
 class Distorted:
     """A run of distorted traces beside its truth, each of its rows with the instance it is of."""
 
-    def __init__(self, case: Case, folder: Path) -> None:
+    def __init__(self, case: sim.Case, folder: Path) -> None:
         self.truth, self.distortion = case.simulate(), distorted(case)
-        self.written: Written = write(self.truth, folder / "traces", self.distortion)
+        self.written: sim.Written = sim.write(self.truth, folder / "traces", self.distortion)
         self.run = cclbench.run(folder / "traces", store=folder / "store", metrics=WITHIN)
         self.found = values_of(self.run)
         residuals = [rank["residual_ns"] for rank in self.run.manifest["clocks"]["ranks"]]
@@ -320,10 +293,10 @@ class Distorted:
         self.rows = [(row, self._instance_of(row)) for row in self.run.collectives().to_pylist()]
         self.complete = [i for i in self.truth.instances if len(i.members) > 1 and self._whole(i)]
 
-    def _whole(self, i: Instance) -> bool:
+    def _whole(self, i: sim.Instance) -> bool:
         return self.written.members(i) == i.members
 
-    def _instance_of(self, row: dict[str, Any]) -> Instance:
+    def _instance_of(self, row: dict[str, Any]) -> sim.Instance:
         if not hasattr(self, "_by_start"):
             t0 = self.truth.t0_ns
             self._by_start = {
@@ -334,11 +307,11 @@ class Distorted:
         return self._by_start[row["rank"], row["start_ns"], row["kind"], row["group"]]
 
     @staticmethod
-    def _names(i: Instance, rank: int) -> tuple[str, str]:
+    def _names(i: sim.Instance, rank: int) -> tuple[str, str]:
         return i.kind_on(rank), group_id(i.group)
 
 
-def within(case: Case) -> None:
+def within(case: sim.Case) -> None:
     with TemporaryDirectory() as folder:
         run = Distorted(case, Path(folder))
     nothing_mismatched(run)
@@ -361,14 +334,12 @@ def nothing_mismatched(run: Distorted) -> None:
         (index,) = {index for index, _ in rows}
         assert sorted(r for _, r in rows) == sorted(run.written.members(run.truth.instances[index]))
     matched = {index for rows in members.values() for index, _ in rows}
-    numbered = {i.index for i in run.complete if i.source is None}
-    assert numbered <= matched
+    assert {i.index for i in run.complete if i.source is None} <= matched
     if not run.written.lost:
         assert matched == {i.index for i in run.complete}
 
 
 def union(spans: list[tuple[int, int]]) -> int:
-    """Length of the union of intervals."""
     total, until = 0, -(1 << 62)
     for begin, end in sorted(spans):
         total += max(0, end - max(begin, until))
@@ -383,8 +354,7 @@ def rows_within(run: Distorted) -> None:
             assert row["wait_ns"] == pytest.approx(i.wait_ns[row["rank"]], abs=run.bound)
             assert row["transfer_ns"] == pytest.approx(i.transfer_ns, abs=run.bound)
         if row["least_wait_ns"] is not None:
-            latest = max(i.arrival_ns[r] for r in run.written.members(i))
-            least = latest - i.arrival_ns[row["rank"]]
+            least = max(i.arrival_ns[r] for r in run.written.members(i)) - i.arrival_ns[row["rank"]]
             assert row["least_wait_ns"] == pytest.approx(least, abs=run.bound)
             assert least <= i.wait_ns[row["rank"]]
 
@@ -415,7 +385,7 @@ def times_within(run: Distorted) -> None:
 
 def hockney_within(run: Distorted) -> None:
     """The fitted line lies near the true times at the sizes it is fitted to."""
-    points: dict[tuple[str, str], list[Instance]] = defaultdict(list)
+    points: dict[tuple[str, str], list[sim.Instance]] = defaultdict(list)
     for i in {i.index: i for row, i in run.rows if row["wait_ns"] is not None}.values():
         for kind in sorted({i.kind_on(r) for r in i.members}):
             points[kind, group_id(i.group)].append(i)
@@ -449,4 +419,4 @@ def shares_within(run: Distorted) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_untrue_clocks_and_lost_events_stay_within_the_stated_bound(part: int) -> None:
-    in_layouts(CASES, PARTS + part, within)
+    sim.in_layouts(CASES, PARTS + part, within)

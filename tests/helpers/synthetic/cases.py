@@ -45,16 +45,13 @@ class Case:
     seed: int
 
     def simulate(self) -> Truth:
-        """Run it."""
         return simulate(self.layout, self.program, self.network, self.seed)
 
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Case:
-    """2 to 16 ranks, 1 to 3 steps, communication in each of one or more dimensions.
-
-    Collectives run in groups of two ranks and more; some are asynchronous; pipelines go forth and back.
-    """
+    """2 to 16 ranks, 1 to 3 steps, communication in each of one or more dimensions. Collectives run in groups
+    of two ranks and more; some are asynchronous; pipelines go forth and back."""
     dp, tp, pp, ep = draw(st.sampled_from(_DEGREES))
     layout = Layout(dp, tp, pp, ep, gpus_per_host=draw(st.sampled_from((2, 4, 8))))
     ops = draw(_programs(layout))

@@ -36,7 +36,6 @@ _LAUNCH_NS: Final = 2_000
 
 
 def chance(seed: object) -> Random:
-    """Chance that repeats."""
     return Random(str(seed))  # noqa: S311
 
 
@@ -53,7 +52,6 @@ class Job:
     """It without what is wrong, of one disease."""
 
     def simulate(self) -> Truth:
-        """Run it."""
         return simulate(self.layout, self.program, self.network, self.seed)
 
     def step_ns(self) -> float:
@@ -88,12 +86,9 @@ def healthy(random: Random) -> Job:
 
 @dataclass(frozen=True, slots=True)
 class Disease:
-    """What is planted, and the finding that has to name it.
-
-    `prepare` gives a job the form in which it can be ill, `worsen` makes it so: by a share of its compute
-    time, about.  `heal` is that job without the disease, where that is not the prepared job; None where
-    there is no such job.
-    """
+    """What is planted, and the finding that has to name it. `prepare` gives a job the form in which it can be
+    ill, `worsen` makes it so: by a share of its compute time, about.  `heal` is that job without the disease,
+    where that is not the prepared job; None where there is no such job."""
 
     finding: str
     worsen: Worsen

@@ -30,13 +30,10 @@ _CALLED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distortion:
-    """How the traces differ from the truth.
-
-    A rank's clock shows t + offset_ns + drift_ppm · 1e-6 · (t − t0), rounded to ns.  Collective kernels
-    end up to `jitter_ns` before the collective's end.  `lost` is the share of all collective kernels that
-    are missing; `late` the number of collectives that a rank launched before its capture began.
-    `metadata`: on the kernel and its host op, on the host op alone, or nowhere.
-    """
+    """How the traces differ from the truth. A rank's clock shows t + offset_ns + drift_ppm · 1e-6 · (t − t0),
+    rounded to ns.  Collective kernels end up to `jitter_ns` before the collective's end.  `lost` is the share
+    of all collective kernels that are missing; `late` the number of collectives that a rank launched before
+    its capture began. `metadata`: on the kernel and its host op, on the host op alone, or nowhere."""
 
     offset_ns: Mapping[int, int] = field(default_factory=dict)
     drift_ppm: Mapping[int, int] = field(default_factory=dict)
@@ -118,14 +115,10 @@ class _Trace:
     def whole(self) -> dict[str, Any]:
         device = {"name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_000_000_000, "warpSize": 32}
         count = _devices(self.truth.layout, self.rank)
-        return {
-            "schemaVersion": 1,
-            "deviceProperties": [{"id": n, **device, "numSms": 132} for n in range(count)],
-            "distributedInfo": self._distributed(),
-            "displayTimeUnit": "ms",
-            "baseTimeNanoseconds": BASE_NS,
-            "traceEvents": list(self._events()),
-        }
+        properties = [{"id": n, **device, "numSms": 132} for n in range(count)]
+        document = {"schemaVersion": 1, "deviceProperties": properties, "displayTimeUnit": "ms"}
+        document |= {"distributedInfo": self._distributed(), "baseTimeNanoseconds": BASE_NS}
+        return document | {"traceEvents": list(self._events())}
 
     def _distributed(self) -> dict[str, Any]:
         layout = self.truth.layout
@@ -217,15 +210,10 @@ class _Trace:
 
     def _metadata(self, i: Instance) -> dict[str, Any]:
         called = i.kind_on(self.rank) if i.source is not None else _CALLED[i.kind][i.coalesced > 1]
-        told: dict[str, Any] = {
-            "Collective name": called,
-            "In msg nelems": i.in_bytes // ELEMENT_BYTES,
-            "Out msg nelems": i.out_bytes // ELEMENT_BYTES,
-            "Group size": len(i.group),
-            "dtype": "BFloat16",
-            "Process Group Name": i.group_name,
-            "Process Group Description": self._description(i.dimension),
-        }
+        told: dict[str, Any] = {"Collective name": called, "dtype": "BFloat16", "Group size": len(i.group)}
+        told |= {"In msg nelems": i.in_bytes // ELEMENT_BYTES, "Out msg nelems": i.out_bytes // ELEMENT_BYTES}
+        told |= {"Process Group Name": i.group_name}
+        told["Process Group Description"] = self._description(i.dimension)
         if self.d.group_ranks:
             told["Process Group Ranks"] = str(list(i.group))
         if self.d.seq:

@@ -7,21 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
+from helpers.synthetic import truth
 from helpers.synthetic.program import Layout, Link, Network, Program
-from helpers.synthetic.truth import (
-    Bandwidth,
-    Instance,
-    Key,
-    Phase,
-    RankTruth,
-    RateKey,
-    Row,
-    StepTruth,
-    Truth,
-    Wider,
-)
 
+Calls = Sequence[truth.Instance]
+Rows = Sequence[truth.Row]
+Spans = list[tuple[int, int, int]]
 FACTOR = {"all_reduce": lambda n: Fraction(2 * (n - 1), n)}
 FACTOR |= dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: Fraction(n - 1, n))
 """Bus traffic per payload byte (nccl-tests, PERFORMANCE.md)."""
@@ -36,10 +29,10 @@ def truth_of(
     network: Network,
     seed: int,
     t0_ns: int,
-    instances: Sequence[Instance],
-    rows: dict[int, list[Row]],
-    annotations: dict[int, list[tuple[int, int, int]]],
-) -> Truth:
+    instances: Calls,
+    rows: dict[int, Rows],
+    annotations: dict[int, Spans],
+) -> truth.Truth:
     """All that is true of the simulated rows."""
     pipeline = layout.pp > 1
     ranks = {r: _rank(r, rows[r], annotations[r], instances, pipeline, program.closing) for r in rows}
@@ -49,7 +42,7 @@ def truth_of(
     window = sum(rank.window_ns for rank in ranks.values())
     bubble = [s.bubble_ns for rank in ranks.values() for s in rank.steps if s.bubble_ns is not None]
     links, sizes = _links(several)
-    return Truth(
+    return truth.Truth(
         *(layout, program, network, seed, t0_ns, tuple(instances), ranks),
         bandwidth=bandwidths((i, r) for i in instances for r in i.members),
         hockney=links,
@@ -61,7 +54,7 @@ def truth_of(
 
 
 def _links(
-    several: Iterable[Instance],
+    several: Iterable[truth.Instance],
 ) -> tuple[dict[tuple[str, tuple[int, ...]], Link], dict[tuple[str, tuple[int, ...]], list[int]]]:
     links, sizes = {}, defaultdict(list)
     for i in several:
@@ -71,9 +64,9 @@ def _links(
     return links, sizes
 
 
-def bandwidths(rows: Iterable[tuple[Instance, int]]) -> dict[RateKey, Bandwidth]:
+def bandwidths(rows: Iterable[tuple[truth.Instance, int]]) -> dict[truth.RateKey, truth.Bandwidth]:
     """Σ S / Σ transfer of (instance, rank) rows, groups of one left out."""
-    sums: dict[RateKey, tuple[Fraction, Fraction, int]] = {}
+    sums: dict[truth.RateKey, tuple[Fraction, Fraction, int]] = {}
     for i, r in rows:
         n, kind = len(i.group), i.kind_on(r)
         if n == 1:
@@ -84,36 +77,25 @@ def bandwidths(rows: Iterable[tuple[Instance, int]]) -> dict[RateKey, Bandwidth]
             payload, bus, ns = sums.get(key, (Fraction(0), Fraction(0), 0))
             sums[key] = payload + i.payload, bus + moved, ns + i.transfer_ns
     return {
-        key: Bandwidth(float(payload * 10**9 / ns), float(bus * 10**9 / ns))
+        key: truth.Bandwidth(float(payload * 10**9 / ns), float(bus * 10**9 / ns))
         for key, (payload, bus, ns) in sums.items()
     }
 
 
 def _rank(
-    rank: int,
-    rows: list[Row],
-    annotations: list[tuple[int, int, int]],
-    instances: Sequence[Instance],
-    pipeline: bool,
-    closing: bool,
-) -> RankTruth:
+    rank: int, rows: Rows, annotations: Spans, instances: Calls, pipeline: bool, closing: bool
+) -> truth.RankTruth:
     rows = sorted(rows, key=lambda row: (row.start_ns, row.stream))
     own = [instances[row.instance] for row in rows if row.instance is not None]
     windows = _windows(rows)
     if closing:
         del windows[-1]
     steps = _steps(rank, rows, windows, instances, pipeline)
-    return RankTruth(
-        rank=rank,
-        rows=tuple(rows),
-        annotations=tuple(annotations),
-        steps=tuple(steps),
-        phases=tuple(_phases(rank, own)),
-        bandwidth=bandwidths((i, rank) for i in own),
-    )
+    phases, rates = tuple(_phases(rank, own)), bandwidths((i, rank) for i in own)
+    return truth.RankTruth(rank, tuple(rows), tuple(annotations), tuple(steps), phases, rates)
 
 
-def _straggler_delay(several: Sequence[Instance], ranks: dict[int, RankTruth]) -> float | None:
+def _straggler_delay(several: Calls, ranks: dict[int, truth.RankTruth]) -> float | None:
     """None where no collective of several ranks is of ranks of one role."""
     pipeline = {rank: {rank} for rank in ranks}
     for i in several:
@@ -137,7 +119,7 @@ def _straggler_delay(several: Sequence[Instance], ranks: dict[int, RankTruth]) -
     return float(sum(shares, Fraction(0)) / len(shares)) if shares else None
 
 
-def _windows(rows: Sequence[Row]) -> list[tuple[int, int, int]]:
+def _windows(rows: Rows) -> Spans:
     """(step, begin, end): first kernel to the next step's first kernel; the last to its last event's end."""
     kernels = [row for row in rows if row.kind != "copy"]
     steps = sorted({row.step for row in kernels})
@@ -146,11 +128,11 @@ def _windows(rows: Sequence[Row]) -> list[tuple[int, int, int]]:
     return list(zip(steps, first, [*first[1:], last], strict=True))
 
 
-def _atoms(rows: Sequence[Row], edges: set[int]) -> Iterator[tuple[int, int, list[Row]]]:
+def _atoms(rows: Rows, edges: set[int]) -> Iterator[tuple[int, int, Rows]]:
     """Stretches in which nothing changes, and the rows that run in each."""
     ordered = sorted(edges | {row.start_ns for row in rows} | {row.end_ns for row in rows})
     waiting = list(reversed(rows))
-    running: list[Row] = []
+    running: Rows = []
     for begin, end in pairwise(ordered):
         running = [row for row in running if row.end_ns > begin]
         while waiting and waiting[-1].start_ns <= begin:
@@ -163,11 +145,11 @@ class _Sums:
 
     def __init__(self) -> None:
         self.ns: Counter[str] = Counter()
-        self.exposed: dict[Key, list[Fraction]] = defaultdict(lambda: [Fraction(0), Fraction(0)])
-        self.wait: Counter[Wider] = Counter()
-        self.transfer: Counter[Wider] = Counter()
+        self.exposed: dict[truth.Key, list[Fraction]] = defaultdict(lambda: [Fraction(0), Fraction(0)])
+        self.wait: Counter[truth.Wider] = Counter()
+        self.transfer: Counter[truth.Wider] = Counter()
 
-    def add(self, ns: int, running: list[Row], at: int, rank: int, instances: Sequence[Instance]) -> None:
+    def add(self, ns: int, running: Rows, at: int, rank: int, instances: Calls) -> None:
         """One stretch from `at` on."""
         kinds = {row.kind for row in running}
         shared = [i for row in running if row.instance is not None for i in [instances[row.instance]]]
@@ -196,12 +178,8 @@ class _Sums:
 
 
 def _steps(
-    rank: int,
-    rows: Sequence[Row],
-    windows: Sequence[tuple[int, int, int]],
-    instances: Sequence[Instance],
-    pipeline: bool,
-) -> Iterator[StepTruth]:
+    rank: int, rows: Rows, windows: Spans, instances: Calls, pipeline: bool
+) -> Iterator[truth.StepTruth]:
     own = [(row, instances[row.instance]) for row in rows if row.instance is not None]
     edges = {ns for _, begin, end in windows for ns in (begin, end)}
     edges |= {i.latest_ns for _, i in own}
@@ -216,7 +194,7 @@ def _steps(
     for step, begin, end in windows:
         s = sums[step]
         begun = [i for row, i in own if begin <= row.start_ns < end]
-        volume: Counter[Key] = Counter()
+        volume: Counter[truth.Key] = Counter()
         for i in begun:
             volume[i.key_on(rank)] += i.payload
         exposed = {key: (wait, transfer) for key, (wait, transfer) in s.exposed.items()}
@@ -224,32 +202,25 @@ def _steps(
         in_pipeline = [
             w for key, (w, _) in exposed.items() if key.dimension == "pp" and key.kind in transfers
         ]
-        yield StepTruth(
-            **{f"{name}_ns": s.ns[name] for name in COUNTED},
-            step=step,
-            start_ns=begin,
-            end_ns=end,
-            exposed=exposed,
-            exposed_wait_ns=sum((wait for wait, _ in exposed.values()), Fraction(0)),
-            exposed_transfer_ns=sum((transfer for _, transfer in exposed.values()), Fraction(0)),
-            bubble_ns=s.ns["idle"] + sum(in_pipeline, Fraction(0)) if pipeline else None,
-            count=dict(Counter(i.key_on(rank) for i in begun)),
-            volume=dict(volume),
-            wait_ns=dict(s.wait),
-            transfer_ns=dict(s.transfer),
-        )
+        waits, moves = ([part[at] for part in exposed.values()] for at in (0, 1))
+        given: dict[str, Any] = {f"{name}_ns": s.ns[name] for name in COUNTED}
+        given |= {"exposed_wait_ns": sum(waits, Fraction(0)), "exposed_transfer_ns": sum(moves, Fraction(0))}
+        given["bubble_ns"] = s.ns["idle"] + sum(in_pipeline, Fraction(0)) if pipeline else None
+        given |= {"wait_ns": dict(s.wait), "transfer_ns": dict(s.transfer), "volume": dict(volume)}
+        count = dict(Counter(i.key_on(rank) for i in begun))
+        yield truth.StepTruth(step=step, start_ns=begin, end_ns=end, exposed=exposed, count=count, **given)
 
 
-def _idle_before(rows: Sequence[Row], at: int) -> str:
+def _idle_before(rows: Rows, at: int) -> str:
     """Whom the next event after a gap waited for: the host, where its stream was free before its launch."""
     n, event = next((n, row) for n, row in enumerate(rows) if row.start_ns >= at)
     before = [row.end_ns for row in rows[:n] if row.stream == event.stream]
     return "idle_host" if not before or event.launch_ns > max(before) else "idle_device"
 
 
-def _phases(rank: int, own: Sequence[Instance]) -> Iterator[Phase]:
+def _phases(rank: int, own: Calls) -> Iterator[truth.Phase]:
     """Maximal runs of one dimension in order of start, of what starts at once by its end."""
-    runs: list[list[Instance]] = []
+    runs: list[list[truth.Instance]] = []
     for i in sorted(own, key=lambda i: (i.arrival_ns[rank], i.end_ns, i.dimension or "")):
         if runs and runs[-1][0].dimension == i.dimension:
             runs[-1].append(i)
@@ -259,5 +230,5 @@ def _phases(rank: int, own: Sequence[Instance]) -> Iterator[Phase]:
     for run in runs:
         begin, end = run[0].arrival_ns[rank], max(i.end_ns for i in run)
         gap = None if busy_until is None else max(begin - busy_until, 0)
-        yield Phase(run[0].dimension, begin, end, len(run), gap)
+        yield truth.Phase(run[0].dimension, begin, end, len(run), gap)
         busy_until = max(end, busy_until or end)

@@ -27,7 +27,6 @@ class Layout:
 
     @property
     def world(self) -> int:
-        """Number of ranks."""
         return prod(getattr(self, dimension) for dimension in DIMENSIONS)
 
     def group(self, rank: int, dimension: str) -> tuple[int, ...]:
@@ -48,7 +47,6 @@ class Layout:
         return found
 
     def host(self, rank: int) -> int:
-        """The host the rank runs on."""
         return rank // self.gpus_per_host
 
 
@@ -84,12 +82,10 @@ class Synchronise:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective over the rank's group in `dimension`, on that dimension's stream.
-
-    `nbytes` is the payload's large side; with `send_recv` every rank of the group exchanges as much with
-    its neighbours in one grouped call.  Compute waits for the result, at once or, where there is a
-    `label`, from its `Await` on (at the latest at the step's end).  `coalesced` calls run as one kernel.
-    """
+    """A collective over the rank's group in `dimension`, on that dimension's stream. `nbytes` is the
+    payload's large side; with `send_recv` every rank of the group exchanges as much with its neighbours in
+    one grouped call.  Compute waits for the result, at once or, where there is a `label`, from its `Await` on
+    (at the latest at the step's end).  `coalesced` calls run as one kernel."""
 
     kind: str
     dimension: str
@@ -101,9 +97,7 @@ class Collective:
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """A `send` to, or `recv` from, the pipeline stage `shift` stages on, or back; none at the pipeline's end.
-
-    A send of `shift` is received by a recv of the same `shift`.
-    """
+    A send of `shift` is received by a recv of the same `shift`."""
 
     role: str
     nbytes: int
@@ -123,10 +117,8 @@ Op = Compute | Copy | Pause | Synchronise | Collective | Transfer | Await
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """`rank` is `ns` late at the op with index `op`, in one step or all.
-
-    Cause `compute`: a kernel before the op; `launch`: the host pauses before it; `copy`: a copy before it.
-    """
+    """`rank` is `ns` late at the op with index `op`, in one step or all. Cause `compute`: a kernel before the
+    op; `launch`: the host pauses before it; `copy`: a copy before it."""
 
     rank: int
     cause: str
@@ -139,13 +131,10 @@ class Straggler:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What every rank does in each of `steps`.
-
-    Kernels last `slow[rank]` ‰ of their time, plus up to `jitter` ‰ of it by chance, and in the last step
-    `drift` ‰ longer than in the first.  With `synchronise`
-    the host waits for the device at the end of each step; without, it runs ahead.  A `closing` step of one
-    short kernel follows the others, so that it alone is open.
-    """
+    """What every rank does in each of `steps`. Kernels last `slow[rank]` ‰ of their time, plus up to `jitter`
+    ‰ of it by chance, and in the last step `drift` ‰ longer than in the first.  With `synchronise` the host
+    waits for the device at the end of each step; without, it runs ahead.  A `closing` step of one short
+    kernel follows the others, so that it alone is open."""
 
     ops: tuple[Op, ...]
     steps: int = 1
@@ -166,7 +155,6 @@ class Link:
 
     @property
     def beta_ns(self) -> Fraction:
-        """ns per byte."""
         return Fraction(self.ns_per_kib, 1024)
 
     def transfer_ns(self, nbytes: int) -> int:
@@ -178,14 +166,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The link of each (kind, ranks of the group), else (kind, dimension), else the common one.
-
-    Sends and receives are of kind `send_recv`.
-    """
+    """The link of each (kind, ranks of the group), else (kind, dimension), else the common one. Sends and
+    receives are of kind `send_recv`."""
 
     common: Link = Link(6_000, 25)
     own: Mapping[tuple[str, str | tuple[int, ...]], Link] = field(default_factory=dict)
 
     def link(self, kind: str, dimension: str, group: tuple[int, ...]) -> Link:
-        """The link that a collective runs on."""
         return self.own.get((kind, group)) or self.own.get((kind, dimension)) or self.common

@@ -87,7 +87,6 @@ class _Simulation:
         return call
 
     def run(self) -> dict[int, _Rank]:
-        """All ranks to their end."""
         ranks = {r: _Rank(self, r) for r in range(self.layout.world)}
         going = {r: rank.run() for r, rank in ranks.items()}
         while going:
@@ -121,7 +120,6 @@ class _Rank:
         """Stream and end of the launch of the rank's part in each call."""
 
     def run(self) -> Iterator[str]:
-        """The rank's program; yields whenever it has to wait for others."""
         program = self.all.program
         for self.step in range(program.steps):
             begin = self.host

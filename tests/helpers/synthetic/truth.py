@@ -63,10 +63,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One collective, or one transfer (kind `send_recv` with `source` and `target`).
-
-    wait_r = latest arrival − arrival_r; transfer = end − latest arrival; skew = latest − earliest arrival.
-    """
+    """One collective, or one transfer (kind `send_recv` with `source` and `target`). wait_r = latest arrival
+    − arrival_r; transfer = end − latest arrival; skew = latest − earliest arrival."""
 
     index: int
     kind: str
@@ -143,7 +141,6 @@ class StepTruth:
 
     @property
     def window_ns(self) -> int:
-        """W."""
         return self.end_ns - self.start_ns
 
 
@@ -173,7 +170,6 @@ class RankTruth:
 
     @property
     def window_ns(self) -> int:
-        """ΣW over steps."""
         return sum(step.window_ns for step in self.steps)
 
 

@@ -117,8 +117,7 @@ def test_runs_without_a_figure_make_no_pair() -> None:
     claim = examine_overlap([whole, evidence("b", step=2.0), evidence("c", overlap=1.0)])
     assert (claim.outcome, claim.counts["pairs"]) == ("cannot be examined", 0)
     assert (claim.rows, claim.caveats) == ([], ())
-    shorter = examine_overlap([whole, evidence("b", step=2.0, overlap=0.4)])
-    assert shorter.outcome == "not shown"
+    assert examine_overlap([whole, evidence("b", step=2.0, overlap=0.4)]).outcome == "not shown"
 
 
 def test_caveats_count_without_flagged_values_and_other_spellings() -> None:
@@ -290,7 +289,6 @@ HOSTILE = "$\\frac{1}{0}$ \x1b[31m" + "x" * 500
 
 
 def claim(key: Any, summary: list[dict[str, Any]], rows: list[dict[str, Any]]) -> Claim:
-    """A claim with that table and evidence."""
     outcome = "holds" if rows else "cannot be examined"
     said = {"statement": "A statement.", "outcome": outcome, "verdict": "nothing is known"}
     return Claim(key=key, counts={}, summary=summary, rows=rows, caveats=(), **said)  # type: ignore[arg-type]
@@ -368,7 +366,6 @@ def test_what_there_is_no_room_for_is_counted() -> None:
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_hostile_and_empty_claims_are_drawn(tmp_path: Path, suffix: str) -> None:
-    """In no other format."""
     hostile = best(HOSTILE, 1.0) | {"model": HOSTILE, "accelerator": HOSTILE}
     empty = [claim(key, [], []) for key in ("overlap", "bandwidth", "frameworks")]
     claims = [claim("frameworks", [hostile], [{}]), claim("bandwidth", [accelerator(HOSTILE, 0)], []), *empty]

@@ -75,8 +75,7 @@ def test_it_is_the_step_simulated_again_with_circuits(latency_us: int) -> None:
     replay = replayed(simulated(program(*ops), layout))
     with circuits(latency_us * 1_000):
         true = _true_step(simulated(program(*ops), layout))
-    found = step(replay, f"scale_out.reconfiguration={latency_us}us")
-    assert found == pytest.approx(true, rel=5e-4)
+    assert step(replay, f"scale_out.reconfiguration={latency_us}us") == pytest.approx(true, rel=5e-4)
 
 
 def test_groups_within_a_node_need_no_circuits() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows in networks: shares of links, fairness and circuits."""
+"""What networks of papers do, by hand: flows, shares of links, fairness, fences, circuits, idle links."""
 
 from __future__ import annotations
 
@@ -9,20 +9,27 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.replay_rows import item, rank
-from helpers.replay_subjects import subject
+from helpers.replay_subjects import PAIR, changed, reduced, subject, transfers_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.card.model import Hardware
 from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
+from cclbench.hardware.collectives import NoPrice, algorithm_costs, group_of, price_collective
+from cclbench.hardware.collectives.cost import EXPECTED, CollectiveCost
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.transfers import of_groups
+from cclbench.studies.networks.failed_links import failed_links
 from cclbench.studies.networks.fairness import max_min
+from cclbench.studies.networks.fence import fence
+from cclbench.studies.networks.oversubscription import oversubscription
+from cclbench.studies.networks.rails import rails
+from cclbench.studies.networks.reconfiguration import reconfiguration
 from cclbench.studies.networks.sharing import Flows, flows_of, share_links
 from cclbench.studies.networks.transfers import between_nodes, group_ranks
 
@@ -99,8 +106,7 @@ def test_only_flows_within_windows_count_in_all_their_parts() -> None:
     found = flows(subject(graph, groups=ALL, machine=one.machine, since=since.tolist()))
     assert found.measured_ns.tolist() == [40_000]
     assert len(found.nodes) == 4
-    outside = subject(graph, groups=ALL, machine=one.machine, since=[-1] * len(since))
-    assert flows_of(outside) is None
+    assert flows_of(subject(graph, groups=ALL, machine=one.machine, since=[-1] * len(since))) is None
     assert flows_of(on(graph, ALL, per_node=4)) is None
 
 
@@ -143,15 +149,15 @@ def test_a_flow_wants_the_rate_that_it_had(kind: str, moved: float) -> None:
     assert sorted({*found.place.tolist()}) == [0, 1]
 
 
-FAR, PAIR = (0, 1, 8, 9), (0, 8)
+FAR, ENDS = (0, 1, 8, 9), (0, 8)
 
 
 def pair_demand(lasts: float, nbytes: int, *, kind: bool = True) -> float:
     """What an all-reduce of two nodes wants of an interface."""
-    graph = traced(9, ("all_reduce", "all", PAIR, 10, 10 + lasts), nbytes=[nbytes])
+    graph = traced(9, ("all_reduce", "all", ENDS, 10, 10 + lasts), nbytes=[nbytes])
     if not kind:
         object.__setattr__(graph.transfers, "kind", (None, None))
-    (demand,) = flows(on(graph, {"all": PAIR}, system="dgx-h100")).demand.tolist()
+    (demand,) = flows(on(graph, {"all": ENDS}, system="dgx-h100")).demand.tolist()
     assert np.isfinite(demand)
     return float(demand)
 
@@ -219,12 +225,10 @@ def sharing(*spans: tuple[float, float], demand: Sequence[float] = (), after: fl
         ("all_reduce", f"g{i}", (2 * i, 2 * i + 1), begin, end) for i, (begin, end) in enumerate(spans)
     )
     graph = traced(2 * len(spans), *calls)
-    groups = {f"g{i}": (2 * i, 2 * i + 1) for i in range(len(spans))}
-    found = flows(on(graph, groups, per_node=1))
+    found = flows(on(graph, {f"g{i}": (2 * i, 2 * i + 1) for i in range(len(spans))}, per_node=1))
     wanted = np.array(demand or [1.0] * len(spans))[np.argsort(np.argsort(found.gate))]
     object.__setattr__(found, "demand", wanted)
-    use = np.ones((len(spans), 1))
-    made = share_links(graph, found, use, np.array([100.0]), np.array([after]))
+    made = share_links(graph, found, np.ones((len(spans), 1)), np.array([100.0]), np.array([after]))
     times = simulate_nodes(made.nodes, made.cut)
     ends = [0.0] * len(spans)
     for i, end in zip(found.nodes.tolist(), times.end[found.nodes].tolist(), strict=True):
@@ -250,7 +254,7 @@ def sharing(*spans: tuple[float, float], demand: Sequence[float] = (), after: fl
         ([(0, 100), (0, 100)], 1.0, (0.25, 1.0), [100, 125]),
     ],
 )
-def test_flows_share_a_link_evenly_while_they_last(
+def test_flows_share_a_link(
     spans: list[tuple[float, float]], after: float, demand: tuple[float, ...], ends: list[float]
 ) -> None:
     assert sharing(*spans, demand=demand, after=after) == pytest.approx(ends, abs=0.01)
@@ -318,3 +322,123 @@ def test_rates_are_max_min_fair(network: tuple[np.ndarray, np.ndarray, np.ndarra
     for flow, own in enumerate(rate):
         fastest = [rate[use[:, link] > 0].max() for link in np.flatnonzero(full & (use[flow] > 0))]
         assert own >= demand[flow] * (1 - 1e-9) or any(own >= other * (1 - 1e-9) for other in fastest)
+
+
+APART, TOGETHER = Machine(Hardware(per_node=1)), Machine(Hardware(per_node=2))
+NOTHING = "no transfer within the run's windows leaves a node"
+
+
+def test_a_proxy_drains_the_interface_behind_each_message() -> None:
+    graph = reduced((0, 20, 1_000, 0), (100, 130, 1_000, 0))
+    made = changed(fence(subject(graph, groups=PAIR, machine=APART), 7_000))
+    # a ring of two has two steps
+    assert made.nodes.dur[transfers_of(made)].tolist() == [34_000, 44_000]
+    since = np.where(graph.nodes.start < 50_000, -1, 0)
+    part = changed(fence(subject(graph, groups=PAIR, machine=APART, since=since.tolist()), 7_000))
+    assert part.nodes.dur[transfers_of(part)].tolist() == [20_000, 44_000]
+    for kind, messages in {"send": 1, "recv": 1, "all_to_all": 1, "all_gather": 1, "broadcast": 1}.items():
+        object.__setattr__(graph.transfers, "kind", (kind,) * 4)
+        again = changed(fence(subject(graph, groups=PAIR, machine=APART), 1_000))
+        expected = [20_000 + messages * 1_000, 30_000 + messages * 1_000]
+        assert again.nodes.dur[transfers_of(again)].tolist() == expected
+    assert fence(subject(graph, groups=PAIR, machine=TOGETHER), 1) == NOTHING
+    assert fence(subject(graph, groups=PAIR, machine=APART, since=[-1] * len(since)), 1) == NOTHING
+
+
+def test_an_all_to_all_sends_a_message_to_each_peer_on_another_node() -> None:
+    """Of three ranks two share a node: the third sends two, and the others wait for it."""
+    made = [
+        rank(r, work=[item("nccl", 0, 20, lane=COMM, call=0)], instances=[0], size=3, windows=[(0, 0, 20)])
+        for r in range(3)
+    ]
+    graph = build_graph(made)
+    object.__setattr__(graph.transfers, "kind", ("all_to_all",) * 3)
+    found = changed(fence(subject(graph, groups={"0-2": (0, 1, 2)}, machine=TOGETHER), 1_000))
+    assert [found.nodes.dur[transfers_of(found, r)].tolist() for r in range(3)] == [[22_000]] * 3
+
+
+@pytest.mark.parametrize(("machine", "leaves"), [(APART, True), (TOGETHER, False)])
+def test_a_group_alone_on_its_nodes_fills_their_interfaces(machine: Machine, leaves: bool) -> None:
+    """Two transfers, one behind the other: each has all of its node's one interface, of which 1/2 is left."""
+    one = subject(reduced((0, 20, 1_000, 0), (100, 130, 1_000, 0)), groups=PAIR, machine=machine)
+    if not leaves:
+        assert oversubscription(one, 2.0) == rails(one, 2.0) == NOTHING
+        assert failed_links(one, (0, 0.5)) == NOTHING.replace("leaves a node", "leaves or reaches node 0")
+        return
+    for made in (changed(oversubscription(one, 2.0)), changed(failed_links(one, (1, 0.5)))):
+        assert made.nodes.dur[transfers_of(made)].tolist() == [40_000, 60_000]
+    assert "leaves or reaches node 2" in str(failed_links(one, (2, 0.5)))
+    quarter = changed(failed_links(one, (0, 0.75)))
+    assert quarter.nodes.dur[transfers_of(quarter)].tolist() == [80_000, 120_000]
+    assert rails(one, 2.0) == "all transfers between nodes stay on their rails"
+
+
+def test_circuits_are_set_anew_for_each_process_group() -> None:
+    """Two groups in turn, each rank a node: from the end of one's transfer 30 µs to the other's."""
+    graph = reduced((0, 20, 1_000, 0), (25, 45, 1_000, 0), (60, 80, 1_000, 0))
+    object.__setattr__(graph.transfers, "group", ("0-1", "x", "0-1") * 2)
+    groups = {"0-1": (0, 1), "x": (1, 0)}
+    made = changed(reconfiguration(subject(graph, groups=groups, machine=APART), 30_000))
+    times = simulate_nodes(made.nodes, made.cut)
+    assert times.end[transfers_of(made)].tolist() == [20_000, 70_000, 120_000]
+    since = np.where(graph.nodes.start < 50_000, -1, 0)
+    late = changed(
+        reconfiguration(subject(graph, groups=groups, machine=APART, since=since.tolist()), 30_000)
+    )
+    assert simulate_nodes(late.nodes, late.cut).end[transfers_of(late)].tolist() == [20_000, 45_000, 95_000]
+    same = {"0-1": (0, 1), "x": (0, 1)}
+    alone = "no rank communicates with more than one process group between nodes"
+    assert reconfiguration(subject(graph, groups=same, machine=APART), 30_000) == alone
+
+
+POD = catalog.system("google-tpu-v4-pod")
+"""16 x 16 x 16 chips, numbered along the last axis first; axes that are whole close into rings."""
+
+
+def costs_of(ranks: int, kind: str = "all_gather") -> tuple[CollectiveCost, CollectiveCost]:
+    """Of a slice of the first so many chips: along its own axes, and with all links."""
+    group = group_of(POD, range(ranks))
+    assert not isinstance(group, NoPrice)
+    found = {
+        cost.algorithm: cost for cost in algorithm_costs(kind, group, EXPECTED, algorithm="torus_egress")
+    }
+    return found["torus_bucket"], found["torus_egress"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "idle"),
+    [
+        (16, 2 / 3),  # one ring: four of a chip's six links lie idle
+        (256, 1 / 3),  # rings along two axes
+        (4, 5 / 6),  # a line of four: of the axis' two links an end chip uses one
+        (64, 1 - 1.5 / 3),  # a ring of 16 by a line of four
+        (4096, 0.0),  # the whole pod has no idle link
+    ],
+)
+def test_idle_links_are_a_matter_of_the_slice_s_shape(ranks: int, idle: float) -> None:
+    own, all_links = costs_of(ranks)
+    assert 1 - (all_links.beta_s_per_byte / own.beta_s_per_byte) == pytest.approx(idle, abs=1e-9)
+
+
+def test_an_all_reduce_is_both_halves() -> None:
+    own, all_links = costs_of(16, "all_reduce")
+    assert own.beta_s_per_byte / all_links.beta_s_per_byte == pytest.approx(3)
+    assert all_links.beta_s_per_byte == pytest.approx(2 * costs_of(16)[1].beta_s_per_byte)
+    # half of 16 hops, there and back, at 1 µs each
+    assert all_links.steps[1].count == 16
+
+
+def test_it_is_asked_for_by_name_and_never_slower() -> None:
+    sizes = np.array([1024.0, 1 << 20, 1 << 30])
+    for ranks in (4, 16, 64, 256, 4096):
+        own, given, chosen = (
+            price_collective("all_reduce", sizes, range(ranks), POD, algorithm=name)
+            for name in ("torus_bucket", "torus_egress", None)
+        )
+        assert not isinstance(own, NoPrice)
+        assert not isinstance(given, NoPrice)
+        assert not isinstance(chosen, NoPrice)
+        assert (given.formula_s <= own.formula_s * (1 + 1e-12)).all()
+        assert "torus_egress" not in chosen.algorithm
+    refused = price_collective("all_to_all", 1 << 20, range(16), POD, algorithm="torus_egress")
+    assert isinstance(refused, NoPrice)

@@ -45,10 +45,8 @@ def test_groups_that_send_at_once_share_the_uplink_of_their_node(setting: str, l
 
 
 def test_a_flow_wants_no_more_than_its_measured_rate_where_the_catalog_tells_the_interface_s() -> None:
-    """A MiB in 107 µs are 9.8 GB/s of an interface of 46: with a half of the uplink it takes as long.
-
-    Groups on rails lose nothing where rails are thinly joined.
-    """
+    """A MiB in 107 µs are 9.8 GB/s of an interface of 46: with a half of the uplink it takes as long. Groups
+    on rails lose nothing where rails are thinly joined."""
     replay = replayed(simulated(reduced("dp"), NODES))
     found = replay.predict(parse_scenario(["scale_out.rail_oversubscription=x8"]))
     assert "stay on their rails" in str(found.idle)
@@ -95,10 +93,8 @@ def test_the_step_is_that_simulated_again_where_all_groups_are_slowed_alike() ->
 
 def test_a_transfer_speeds_up_once_the_one_beside_it_has_ended() -> None:
     """Two groups' flows of 1 and 3 MiB begin together, half of the uplink: 2 t, then the rest at full rate.
-
     The short one has 1/2 of an interface for 2 MIB times; of the long one 2 are left then, at 1: 4 in all,
-    where it took 3 alone.
-    """
+    where it took 3 alone."""
     layout = Layout(dp=2, tp=2, gpus_per_host=2)
     network = Network(Link(0, 100), {("all_reduce", (0, 2)): Link(0, 300)})
     replay = replayed(simulate(layout, reduced("tp", "dp"), network))

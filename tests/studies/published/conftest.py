@@ -21,7 +21,6 @@ def board_file(test_data: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def board(board_file: Path) -> Publication:
-    """The same, read."""
     return read_leaderboard(board_file)
 
 
@@ -37,7 +36,6 @@ def metadata(**other: Any) -> dict[str, Any]:
 
 
 def published(metrics: dict[str, float | None], **other: Any) -> PublishedRow:
-    """A row of those numbers."""
     return PublishedRow(1, metadata(**other), metrics, "0" * 64)
 
 

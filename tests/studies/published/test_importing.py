@@ -35,7 +35,6 @@ from .conftest import metadata, published
 
 
 def results_of(row: PublishedRow) -> list[dict[str, Any]]:
-    """The result rows of a published one."""
     return builtins(result_rows(row, "ccl-bench"))
 
 
@@ -45,13 +44,11 @@ ALONE = "ccl-bench-llama-3.1-8b-torchxla-vllm-tp1-tpu-group-4-"
 
 @pytest.fixture(scope="module")
 def imported(board_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Imported, Store]:
-    """The real leaderboard in a store."""
     folder = tmp_path_factory.mktemp("published")
     return import_ccl_bench(board_file, folder), Store(folder)
 
 
 def rows_of(run: Run) -> dict[tuple[str, str | None], dict[str, Any]]:
-    """What is stored of a run, by metric and collective."""
     assert run.saved_results is not None
     return {(row["metric"], row["collective"]): row for row in builtins(run.saved_results)}
 
@@ -209,9 +206,7 @@ def test_odd_metadata_breaks_nothing(board_of: Callable[..., Path], tmp_path: Pa
     assert len(cclbench.metrics(stored.id, store=tmp_path / "store").rows) == 27
 
 
-def test_unknown_columns_are_counted_and_equal_rows_are_one(
-    board_of: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_unknown_columns_are_counted_and_rows_merged(board_of: Callable[..., Path], tmp_path: Path) -> None:
     row = row_of("a")
     row["metrics"] |= {"beauty": 3.0, "truth": None}
     found = import_ccl_bench(board_of(row, row), tmp_path / "store")

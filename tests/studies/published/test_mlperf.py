@@ -53,7 +53,6 @@ Mean latency (ns)               : 2352902842601
 
 
 def entry(key: str, value: object, time_ms: int, **metadata: object) -> str:
-    """A line of a result log."""
     own = {"namespace": "", "time_ms": time_ms, "event_type": "POINT_IN_TIME", "key": key, "value": value}
     return ":::MLLOG " + json.dumps({**own, "metadata": {"file": "a.py", "lineno": 1, **metadata}})
 
@@ -100,7 +99,6 @@ def imported(path: Path, store: Path) -> tuple[Imported, list[Rows]]:
 
 
 def trained(folder: Path, text: str, **system: Any) -> Rows:
-    """The rows of a training's log."""
     path = submission(folder, text, "tiny_llm", "result_0.txt", **system)
     _, (rows,) = imported(path, folder / "store")
     return rows

@@ -25,10 +25,6 @@ from cclbench.studies.published.shell import passed_options
 
 from .conftest import SEARCH_CARD, published
 
-SCRIPT = """
-torchrun pretrain_gpt.py --global-batch-size $(( DP )) --seq-length 512 \\
-    --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP
-"""
 SCRIPT = """\
 GLOBAL=$(( DP * MB ))
 torchrun pretrain_gpt.py --global-batch-size $GLOBAL --seq-length 512 \\
@@ -135,9 +131,7 @@ def test_the_card_may_hold_the_agents_history(search: Callable[..., Any], tmp_pa
         (("\n0,", "\n" + "[" * 100_000 + ","), "trial 0: "),
     ],
 )
-def test_damaged_searches(
-    search: Callable[..., Any], tmp_path: Path, changed: tuple[str, str], says: str
-) -> None:
+def test_bad_ones(search: Callable[..., Any], tmp_path: Path, changed: tuple[str, str], says: str) -> None:
     results, script, card = search((LAYOUT, 2.0), (LAYOUT, 3.0))
     text = results.read_text()
     assert changed[0] in text.replace("\r", "")
@@ -436,9 +430,6 @@ MEGATRON = """
 GLOBAL=$(( DP * MICRO_BATCH_SIZE ))
 ARGS="pretrain_gpt.py --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --seq-length 512"
 torchrun $ARGS
-"""
-TITAN = """
-python -m torchtitan.train --training.local_batch_size $(( 32 / DP )) --training.seq_len 1024
 """
 
 

@@ -42,11 +42,8 @@ def test_stragglar_reproduces_the_published_ratios() -> None:
     def saved(ranks: int) -> float:
         group = one_node(ranks)
         parts = stragglar_cost(CollectiveCall("all_reduce", group, nccl_constants(None), PLAIN, PROTOCOLS))
-        (ring,) = [
-            each
-            for each in algorithm_costs("all_reduce", group, PLAIN, algorithm="ring")
-            if (each.algorithm, each.protocol) == ("ring", "Simple")
-        ]
+        rings = algorithm_costs("all_reduce", group, PLAIN, algorithm="ring")
+        (ring,) = [each for each in rings if (each.algorithm, each.protocol) == ("ring", "Simple")]
         return 1 - parts.time_s(sizes)[0] / ring.time_s(sizes)[0]
 
     assert saved(8) == pytest.approx(1 - (9 / 7) / (14 / 8), abs=1e-6)  # 26.5 %
@@ -77,11 +74,8 @@ def test_stragglar_can_be_asked_for() -> None:
 @pytest.mark.parametrize(("ranks", "rounds", "share"), [(8, 9, 9 / 7), (5, 6, 6 / 4)])
 def test_terms_of_its_cost(ranks: int, rounds: int, share: float) -> None:
     """n + ceil(log2 n) - 2 rounds of 3.4 us, each of S / (n - 1)."""
-    (found,) = [
-        each
-        for each in algorithm_costs("all_reduce", one_node(ranks), SLOW, algorithm="stragglar")
-        if each.algorithm == "stragglar"
-    ]
+    costs = algorithm_costs("all_reduce", one_node(ranks), SLOW, algorithm="stragglar")
+    (found,) = [each for each in costs if each.algorithm == "stragglar"]
     assert [(step.count, step.what) for step in found.steps] == [(rounds, "rounds after the last arrival")]
     assert found.steps[0].each_s == pytest.approx(6.8e-6)
     assert (found.traffic.share, found.traffic.what) == (share, "links of an accelerator")
@@ -110,8 +104,7 @@ def late_rank(ns: int, world: int = 8) -> Replay:
     layout = Layout(dp=world, gpus_per_host=8)
     ops = (Compute(500_000), Collective("all_reduce", "dp", 256 * ONE_MIB))
     network = Network(Link(20_000, 5))
-    truth = simulate(layout, program(*ops, slow={3: 1000 + ns // 500}), network)
-    replay = replayed(truth)
+    replay = replayed(simulate(layout, program(*ops, slow={3: 1000 + ns // 500}), network))
     replay.machine = Machine(Hardware(per_node=8, system="dgx-a100"))
     return replay
 

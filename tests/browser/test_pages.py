@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages and pictures of a hostile job in Chromium: nothing of it runs, loads or moves anything."""
+"""Pages of every kind of evidence in Chromium: accessible, no wider than a phone; nothing hostile runs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,47 @@ from typing import TYPE_CHECKING
 
 import pytest
 from helpers import hostile_job as job
+from helpers.accessibility import silent, violations
 
 from cclbench.cli import main
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+SERVER = "serving_repeats/A0_baseline_rep1.json"
+RANKS = "workload_cards/tiny-llama-fsdp2-tp2-gloo-cpu.yaml"
+PAGES = {
+    "ranks": [RANKS],
+    "accelerator": ["workload_cards/llama-train-compiled-h100.yaml"],
+    "long names": ["kineto/h100_qwen"],
+    "Nsight Systems": ["nsys/pipit_saxpy_mpi_cuda_perlmutter0.sqlite"],
+    "sweep": ["nccl_tests/aws_p5_2n16_allreduce.csv"],
+    "server": [SERVER],
+    "job logs": ["job_logs_ccl/megatron_logs"],
+    "traces compared": [RANKS, "workload_cards/tiny-llama-ddp4-gloo-cpu.yaml"],
+    "servers compared": [SERVER, "serving_repeats/B0_chunk8192_rep1.json"],
+}
+"""Sources of each page, cards of this repository or test data; two are compared."""
+FORMS = (("light", 1280), ("dark", 390))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_accessible_silent_and_fits_a_phone(
+    browser: Browser,
+    axe: str,
+    repository: Path,
+    test_data: Path,
+    evidence_store: Path,
+    tmp_path: Path,
+    name: str,
+) -> None:
+    sources = [(repository if one.startswith("workload_cards") else test_data) / one for one in PAGES[name]]
+    words = ["report" if len(sources) == 1 else "compare", "-q", *sources, "-o", tmp_path / "page.html"]
+    assert main([*map(str, words), "--store", str(evidence_store)]) == 0
+    for scheme, width in FORMS:
+        with silent(browser, (tmp_path / "page.html").as_uri(), scheme, width) as (page, _):
+            assert violations(page, axe) == [], (scheme, width)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, scheme
 
 
 @pytest.fixture(scope="module")
