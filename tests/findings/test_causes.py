@@ -360,6 +360,10 @@ def test_a_bubble_behind_a_late_rank_says_so() -> None:
     assert "; rank 1 is late by 250 ms a step" in one.because
     # waits of pipelines and experts have their own names
     assert set(found(*STEP, *waits(0.3, 0.2, kind="recv"))) == {"pipeline_bubble"}
+    # 0.8 − (0.7 + 0.1) is not 0 in floating point
+    parts = [("send", 0.7), ("recv", 0.1)]
+    rows = [one for kind, s in parts for one in by_rank("time.exposed_wait", s, collective=kind)]
+    assert set(found(*STEP, *by_rank("time.exposed_wait", 0.8), *rows)) == {"pipeline_bubble"}
     assert set(found(*STEP, *waits(0.3, 0.2, kind="all_to_all"))) == {"uneven_ranks"}
     moe = row("compute.category_share", 0.1, category="moe")
     assert set(found(*STEP, *waits(0.3, 0.2, kind="all_to_all"), moe)) == {"expert_imbalance"}

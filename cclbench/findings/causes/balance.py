@@ -76,10 +76,12 @@ def _other_waits(case: Case) -> dict[int, float]:
         _exposed_waits(case, _PAIRS),
         _exposed_waits(case, ("all_to_all",)) if _is_of_experts(case) else {},
     ]
-    return {
-        rank: max(0.0, seconds - sum(waits.get(rank, 0.0) for waits in excluded_waits))
+    other = {
+        rank: seconds - sum(waits.get(rank, 0.0) for waits in excluded_waits)
         for rank, seconds in case.ranks(_WAIT).items()
     }
+    # less than 1 ns, the unit of times, is rounding of the sums
+    return {rank: seconds if seconds >= 1e-9 else 0.0 for rank, seconds in other.items()}
 
 
 def _is_of_experts(case: Case) -> bool:
