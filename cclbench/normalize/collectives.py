@@ -122,8 +122,8 @@ def on_host(
 
     The k-th annotated call of a process group owns the next rows of that group's threads.  The row of a send
     or receive is the first of its kind that begins inside its annotation, on its thread; it ends where the
-    program waits for it, after the annotation if the call is asynchronous.  If a group's rows contradict its calls, all of them stay
-    ungrouped.  Rows without a call keep their own entries.
+    program waits for it, after the annotation if the call is asynchronous.  If a group's rows contradict its
+    calls, all of them stay ungrouped.  Rows without a call keep their own entries.
     """
     owner = _own_entries(calls, told)
     refused: dict[str, int] = defaultdict(int)

@@ -6,12 +6,12 @@
 Every rank holds the whole of a Llama-like model but for the experts of its feed-forward layers, of which it
 has one.  A router sends each token to one expert: dispatch and combine are an all_to_all each, with as many
 rows for each rank as tokens go there, and so are their gradients; the gradients of what all ranks hold are
-averaged by one all_reduce.
+averaged by one all_reduce.  The experts' group has the same ranks as that of the batch.
 
 The imbalance is planted: a share `--hot` of each rank's tokens goes to rank 0's expert whatever the router
-says, the others are spread evenly over all experts; the router's score only weights the expert's result.  With
-0.5 and 4 ranks rank 0 computes 0.5 + 0.5 / 4 = 62.5 % of all tokens, 2.5 times the mean, and each other one
-12.5 %.
+says, the others are spread evenly over all experts; the router's score only weights the expert's result.
+With 0.5 and 4 ranks rank 0 computes 0.5 + 0.5 / 4 = 62.5 % of all tokens, 2.5 times the mean, and each other
+rank 12.5 %.
 
 One step waits and two warm up; the `--steps` that follow are in OUTPUT/rank{R}_trace.json.gz, as
 cclbench.torch.profile captures them, cut as in tiny_llama.py.
@@ -114,9 +114,9 @@ def average_shared_gradients(model: TinyMoe) -> None:
 def train(options: argparse.Namespace) -> None:
     """Train for wait + warm-up + active steps, write this rank's trace, print the loss of each step."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("ep",))
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("dp",))
     torch.manual_seed(0)
-    model = TinyMoe(options, mesh.get_group("ep"))
+    model = TinyMoe(options, dist.new_group(group_desc="ep"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
     steps, batch = options.wait + WARMUP + options.steps, options.global_batch // world
@@ -162,11 +162,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hot", type=float, default=0.5, help="share of tokens for rank 0's expert")
     parser.add_argument("--global-batch", type=int, default=16, help="sequences a step")
     parser.add_argument("--sequence-length", type=int, default=128, help="tokens")
-    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)
     parser.add_argument("--wait", type=int, default=1, help="steps without the profiler")
-    parser.add_argument("--steps", type=int, default=6, help="steps in the trace")
+    parser.add_argument("--steps", type=int, default=12, help="steps in the trace")
     parser.add_argument("--output", type=Path, required=True, help="folder for the traces, made if missing")
     return parser.parse_args()
 

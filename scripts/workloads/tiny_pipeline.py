@@ -4,10 +4,10 @@
     torchrun --standalone --nproc-per-node 4 tiny_pipeline.py --microbatches 6 --output traces
 
 Each rank holds one stage: `--layers` layers, the first also the embedding, the last also the norm and the
-head, so that the last has most to do.  torch.distributed.pipelining runs the micro-batches by its 1F1B schedule: as
-many forwards as stages follow, then one forward and one backward in turn, then the remaining backwards;
-activations and their gradients are sent and received on a group of all ranks, the mesh's `pp`.  A step is the
-schedule and the optimizer.  One step waits and two warm up; the `--steps` that follow are in
+head, so that the last has most to do.  torch.distributed.pipelining runs the micro-batches by its 1F1B
+schedule: as many forwards as stages follow, then one forward and one backward in turn, then the remaining
+backwards; activations and their gradients are sent and received on a group of all ranks, the mesh's `pp`.  A
+step is the schedule and the optimizer.  One step waits and two warm up; the `--steps` that follow are in
 OUTPUT/rank{R}_trace.json.gz, as cclbench.torch.profile captures them, cut as in tiny_llama.py.
 """
 
