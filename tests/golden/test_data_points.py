@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -180,6 +181,31 @@ def test_the_profilers_overhead_is_that_of_the_files(repository: Path, measure: 
     (found,) = (one for one in run.findings if one.name == "profiler_overhead")
     assert f"a step takes {100 * min(overheads):.1f} % longer" in found.claim
     assert (found.confidence, found.gain_s) == ("low", None)
+
+
+def test_a_server_did_what_its_client_counts(repository: Path, measure: Measure, complete_rows: Rows) -> None:
+    """A prefill reads a prompt and gives a token, a decode one for each request in it; the server's steps take
+    as long as the client, but for the first request's way to the server and the last token's way back."""
+    name = "tiny-llama-serving-cpu"
+    run = measure(repository / "workload_cards" / f"{name}.yaml")
+    client = json.loads((repository / "traces" / name / "client.json").read_text())
+    rows = complete_rows(repository / "traces" / name / "rank0_trace.json.gz")
+    steps = [row for row in rows if row["name"].startswith("execute_context_")]
+    numbers = [[*map(int, re.findall(r"\d+", row["name"]))] for row in steps]
+    prefills, decodes = ([n for n in numbers if n[at]] for at in (0, 2))
+    assert sum(n[1] for n in prefills) == sum(client["input_lens"])
+    assert len(prefills) + sum(n[3] for n in decodes) == sum(client["output_lens"])
+    (requests,) = (row for row in run.rows if row["metric"] == "serving.request_throughput")
+    assert round(requests["value"] * client["duration"]) == len(prefills) == client["completed"]
+
+    phases = {
+        row["category"]: row["value"]
+        for row in run.rows
+        if (row["metric"], row["rank"], row["step"]) == ("serving.iteration", None, None)
+    }
+    length = sum(phases[phase] * len(of) for phase, of in (("prefill", prefills), ("decode", decodes)))
+    assert phases[None] * len(steps) == pytest.approx(length)
+    assert 0.9 * client["duration"] < length < client["duration"]
 
 
 ELEMENT = {"Float": 4, "Int": 4, "Long": 8, "Byte": 1, "BFloat16": 2, "Half": 2, "Double": 8}
