@@ -184,8 +184,8 @@ def test_the_profilers_overhead_is_that_of_the_files(repository: Path, measure: 
 
 
 def test_a_server_did_what_its_client_counts(repository: Path, measure: Measure, complete_rows: Rows) -> None:
-    """A prefill reads a prompt and gives a token, a decode one for each request in it; the server's steps take
-    as long as the client, but for the first request's way to the server and the last token's way back."""
+    """A prefill reads a prompt and gives a token, a decode gives one for each request in it; the server's
+    steps take as long as the client, but for a request's way to the server and a token's way back."""
     name = "tiny-llama-serving-cpu"
     run = measure(repository / "workload_cards" / f"{name}.yaml")
     client = json.loads((repository / "traces" / name / "client.json").read_text())
