@@ -27,7 +27,6 @@ COUNTS = {
     "tiny-llama-profile-ddp2-gloo-cpu": {("default_pg", "all_reduce"): 10},
     "tiny-llama-pp4-gloo-cpu": {("0,1,2,3", "send"): 18, ("0,1,2,3", "recv"): 18},
     "tiny-llama-slow-store-cpu": {},
-    "tiny-moe-ep4-gloo-cpu": {("0,1,2,3", "all_to_all"): 60, ("0,1,2,3", "all_reduce"): 12},
 }
 """By group and kind, of each rank, over its steps; `dp` and `tp` are each rank's group of that dimension."""
 INNER_STAGES = {("tiny-llama-pp4-gloo-cpu", 1), ("tiny-llama-pp4-gloo-cpu", 2)}
