@@ -27,6 +27,7 @@ COUNTS = {
     "tiny-llama-profile-ddp2-gloo-cpu": {("default_pg", "all_reduce"): 10},
     "tiny-llama-pp4-gloo-cpu": {("0,1,2,3", "send"): 18, ("0,1,2,3", "recv"): 18},
     "tiny-llama-slow-store-cpu": {},
+    "tiny-moe-ep4-gloo-cpu": {("0,1,2,3", "all_to_all"): 60, ("0,1,2,3", "all_reduce"): 12},
 }
 """By group and kind, of each rank, over its steps; `dp` and `tp` are each rank's group of that dimension."""
 INNER_STAGES = {("tiny-llama-pp4-gloo-cpu", 1), ("tiny-llama-pp4-gloo-cpu", 2)}
@@ -34,7 +35,7 @@ INNER_STAGES = {("tiny-llama-pp4-gloo-cpu", 1), ("tiny-llama-pp4-gloo-cpu", 2)}
 FIRST = {"tiny-llama-profile-ddp2-gloo-cpu": 11, "tiny-llama-slow-store-cpu": 8}
 """The first step of the trace: 3, but of those that waited longer."""
 WRAPPERS = ("autograd::", "torch::autograd::")
-CALLS = ("c10d::", "_c10d_functional::")
+CALLS = ("c10d::", "_c10d_functional::", "_AlltoAllSingle")
 
 
 @pytest.fixture(params=sorted(COUNTS))
@@ -51,9 +52,9 @@ def role(row: dict[str, Any]) -> str | None:
         return "loader"
     if name.startswith("gloo:"):
         return "request" if name in ("gloo:send", "gloo:recv") else "transfer"
-    if row["cat"] != "cpu_op" or "::" not in name or name.startswith(WRAPPERS):
-        return None
-    return "call" if name.startswith(CALLS) else "work"
+    if row["cat"] == "cpu_op" and name.startswith(CALLS):
+        return "call"
+    return "work" if row["cat"] == "cpu_op" and "::" in name and not name.startswith(WRAPPERS) else None
 
 
 def sweep(rows: list[dict[str, Any]]) -> dict[int, Counter[str]]:
