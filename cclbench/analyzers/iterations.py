@@ -22,7 +22,8 @@ _NOT_TOLD: Final = "no step annotation distinguishes prefill from decode (those 
 @metric(
     "serving.iteration",
     definition="Length of a serving engine's iteration, by phase (category): prefill, decode, or mixed; the"
-    " phase is that of the annotation that contains the step's launches.",
+    " phase is that of the engine's annotation that contains the step's launches; of annotated steps, that of"
+    " the annotation that contains the step, or of the only one in it.",
     formula="Σ W of the phase's steps / their number",
     unit="s",
     better="lower",
@@ -47,7 +48,8 @@ def iteration(rank: RankView) -> Iterator[Value]:
 
 
 def iteration_names(rank: RankView) -> list[str | None]:
-    """The engine's name of each window's iteration; None where its launches are not in one.
+    """The engine's name of each window's iteration; None where its launches are not in one, or the window
+    has several.
 
     `NotApplicable` where the trace names no iterations.
     """
@@ -57,6 +59,10 @@ def iteration_names(rank: RankView) -> list[str | None]:
     first, last = _window_launches(rank)
     annotation = np.searchsorted(starts, first, side="right") - 1
     within = (annotation >= 0) & (first <= last) & (last < ends[annotation])
+    if rank.windows.policy == "annotations":
+        inner, behind = (np.searchsorted(starts, edge) for edge in (rank.windows.starts, rank.windows.ends))
+        only = ~within & (behind - inner == 1) & (np.append(ends, 0)[inner] <= rank.windows.ends)
+        annotation, within = np.where(only, inner, annotation), within | only
     return [names[i] if inside else None for i, inside in zip(annotation, within, strict=True)]
 
 

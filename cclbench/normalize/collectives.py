@@ -120,9 +120,10 @@ def on_host(
     """Index of the entry of `told` for each row of a CPU's communication threads (−1 for none), and the
     number of rows without a process group by reason.
 
-    The k-th annotated call of a process group owns the next rows of that group's threads; sends and
-    receives run inside their annotation, on its thread.  If a group's rows
-    contradict its calls, all of them stay ungrouped.  Rows without a call keep their own entries.
+    The k-th annotated call of a process group owns the next rows of that group's threads.  The row of a send
+    or receive is the first of its kind that begins inside its annotation, on its thread; it ends where the
+    program waits for it, after the annotation if the call is asynchronous.  If a group's rows contradict its
+    calls, all of them stay ungrouped.  Rows without a call keep their own entries.
     """
     owner = _own_entries(calls, told)
     refused: dict[str, int] = defaultdict(int)
@@ -141,8 +142,12 @@ def on_host(
         else:
             groups[payload.ranks].append(i)
     around = _entries_around(np.array(transfers, np.int64), told, calls.track, calls.start_ns)
-    ends = np.append(np.asarray(told.end_ns, np.int64), np.iinfo(np.int64).min)
-    owner = np.where(calls.end_ns <= ends[around], around, owner)
+    called = np.array([payloads[code].collective for code in told.code] + [None], object)
+    ran = np.array([name.kind for name in calls.names] + [None], object)
+    fits = np.flatnonzero((around >= 0) & (called[around] == ran[calls.name]))
+    fits = fits[np.argsort(calls.start_ns[fits], kind="stable")]
+    firsts = fits[np.unique(around[fits], return_index=True)[1]]
+    owner[firsts] = around[firsts]
     own = _at_place(calls, told, itself)
     free = np.flatnonzero(owner < 0)
     threads = np.unique(calls.track[free])

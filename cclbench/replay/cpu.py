@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from cclbench.replay.host import (
     time_within_rows,
 )
 from cclbench.replay.nodes import Edges, Nodes, RankNodes
-from cclbench.replay.tables import GraphInput
+from cclbench.replay.tables import GraphInput, RankRows
 
 
 def cpu_part(rank: GraphInput) -> RankNodes:
@@ -33,6 +35,7 @@ def cpu_part(rank: GraphInput) -> RankNodes:
     a transfer, or after a pause of the library's thread, waits for it. Other work keeps its measured time:
     `busy` is that of operators, `held` the other time by cause.
     """
+    rank = replace(rank, work=_with_request_lanes(rank))
     inferred: Counter[str] = Counter()
     points, edges = HostInstants(), Edges()
     threads = host_threads(rank.work)
@@ -65,6 +68,30 @@ def cpu_part(rank: GraphInput) -> RankNodes:
 def _calls_library(rank: GraphInput) -> Mask:
     """Mask of the host rows that are calls of the communication library."""
     return rank.host.rows_matching("^c10d::")
+
+
+def _with_request_lanes(rank: GraphInput) -> RankRows:
+    """The rank's transfers; those that end after the call that began them are on lanes of their own.
+
+    Such a request (an isend or irecv) is in flight while its thread does something else, also further
+    requests: transfers of one lane, however, are one after the other.
+    """
+    work, host, calls = rank.work, rank.host, np.flatnonzero(_calls_library(rank))
+    thread, thread_of = host_threads(work), host_threads(host)
+    in_flight = np.zeros(len(work), np.bool_)
+    for number in np.unique(thread_of[calls]).tolist():
+        own = calls[thread_of[calls] == number]
+        call = np.searchsorted(host.start[own], work.start, side="right") - 1
+        returned = host.end[own[np.maximum(call, 0)]]
+        in_flight |= (thread == number) & (call >= 0) & (work.start <= returned) & (returned < work.end)
+    first, unused = int(max(thread.max(initial=0), thread_of.max(initial=0))) + 1, len(work.lanes)
+    lane, ended = work.lane.copy(), list[tuple[int, int]]()
+    for row in np.flatnonzero(in_flight).tolist():
+        is_over = bool(ended) and ended[0][0] <= work.start[row]
+        lane[row] = heapq.heappop(ended)[1] if is_over else unused + len(ended)
+        heapq.heappush(ended, (int(work.end[row]), int(lane[row])))
+    requests = tuple((-1, first + at) for at in range(int(lane.max(initial=-1)) + 1 - unused))
+    return replace(work, lane=lane, lanes=work.lanes + requests)
 
 
 def _thread_time_in_gaps(rank: GraphInput, threads: Int64, workers: Int64, nodes: Nodes) -> Int64:

@@ -117,7 +117,7 @@ def _dependency_order(
             if not missing[follower]:
                 heapq.heappush(ready, (times[follower], follower))
     if len(order) < len(at):
-        stuck = sorted({int(rank[p]) for p, count in enumerate(missing) if count})
+        stuck = sorted({int(rank[p]) for p, count in enumerate(missing) if count} - {-1})
         raise InputError(
             f"ranks {', '.join(map(str, stuck[:8]))} wait for one another in a circle: their collectives are"
             " matched in contradictory order",

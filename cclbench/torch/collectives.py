@@ -32,10 +32,11 @@ line, `key=value`:
   spaces.
 - `ranks`: the group's global ranks in the order of the group.
 
-From rows to calls: a send or recv row lies inside its annotation, on the same thread. All others belong to
-the group that lists their thread. A group's queue is first in, first out, so its rows by start are its
-calls by `seq`, each taken `rows` times. Two that start within microseconds on two threads may have swapped
-places; where their sizes differ, `Input Dims` tell, which are those of the tensors that `in_bytes` counts.
+From rows to calls: a send or recv row begins inside its annotation, on the same thread, and ends when the
+program waits for it. All others belong to the group that lists their thread. A group's queue is first in,
+first out, so its rows by start are its calls by `seq`, each taken `rows` times. Two that start within
+microseconds on two threads may have swapped places; where their sizes differ, `Input Dims` tell, which are
+those of the tensors that `in_bytes` counts.
 
 Calls are seen where they enter c10d's dispatcher, so those of torch.distributed, functional collectives
 (DTensor), FSDP and DDP's C++ reducer are all covered, and no other operator is touched. It costs some 25 µs a

@@ -107,6 +107,20 @@ def test_launches_before_the_clocks_zero_tell_as_others_do() -> None:
     assert main(view, METRIC) == pytest.approx(1e-9)
 
 
+def test_annotated_steps_are_those_of_the_only_iteration_in_them() -> None:
+    """Two iterations in the first step, one in the second and up to the end of the third, half of one in the
+    fourth, and none in the fifth."""
+    spans = [(5, 40, PREFILL), (45, 60, DECODE), (110, 140, DECODE), (151, 200, PREFILL), (290, 310, DECODE)]
+    steps = [window(*at, n, "annotation") for n, at in enumerate([(0, 100), (100, 150), (150, 200)])]
+    steps += [window(200, 300, 3, "annotation"), window(300, 400, 4, "annotation")]
+    rows = [named(*span) for span in spans]
+    view = a_rank([*rows, event("op", 0, 400)], steps, policy="annotations", works_on="host")
+    assert in_ns(parts(view, METRIC)) == pytest.approx(
+        {None: 50, "decode": 50, "prefill": 50, (1, "decode"): 50, (2, "prefill"): 50}
+    )
+    assert values(view, METRIC)[0].left_out == {"of no single phase": 3}
+
+
 def test_what_is_not_linked_or_of_no_step_tells_no_phase() -> None:
     """A kernel of no correlation, of no step, of a step without a window, of a launch nobody recorded."""
     rows = [named(0, 40, DECODE), *(launch(at, n) for n, at in ((2, 5), (9, 70), (4, 80), (6, 90)))]

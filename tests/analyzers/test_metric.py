@@ -378,7 +378,8 @@ def test_busy_time_of_an_accelerator() -> None:
 
 
 def test_busy_time_of_a_cpu() -> None:
-    """On gloo's thread 3 nothing computes, and on thread 1 nothing while that calls or transfers itself."""
+    """On gloo's thread 3 nothing computes, and on thread 1 nothing while it calls the library; a send and a
+    receive of thread 1 are in flight until it waits for them, while it computes."""
     spans = [
         *((0, 30, 1, "mm"), (40, 50, 1, "add"), (5, 12, 2, "relu"), (70, 80, 3, "add_"),
           (92, 93, 3, "copy_")),
@@ -386,15 +387,15 @@ def test_busy_time_of_a_cpu() -> None:
     ]  # fmt: skip
     rows = [event("op", start, end, track=track, name=f"aten::{name}") for start, end, track, name in spans]
     talk = [(10, 15, 1, "c10d::send", None), (60, 90, 3, "gloo:all_reduce", 0)]
-    talk += [(45, 48, 1, "gloo:send", 1), (95, 97, 1, "gloo:recv", 2)]
+    talk += [(14, 45, 1, "gloo:send", 1), (94, 95, 1, "c10d::recv_", None), (94, 97, 1, "gloo:recv", 2)]
     rows += [
         event("op", start, end, track=track, name=name, category="communication", collective=number)
         for start, end, track, name, number in talk
     ]
     rows.append(event("op", 91, 99, track=1, name="MulBackward0"))
     rank = a_rank(rows, [window(0, 100)], works_on="host")
-    assert pieces(rank.compute) == [(0, 12), (15, 30), (40, 45), (48, 50), (93, 95), (97, 98)]
-    assert pieces(rank.communication) == [(45, 48), (60, 90), (95, 97)]
+    assert pieces(rank.compute) == [(0, 12), (15, 30), (40, 50), (93, 94), (95, 98)]
+    assert pieces(rank.communication) == [(14, 45), (60, 90), (94, 97)]
     assert pieces(rank.copies) == []
 
 

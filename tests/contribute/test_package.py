@@ -50,6 +50,26 @@ def unchanged(job: Any, files: Tree, error: type[Exception], words: str, **wishe
     return str(raised.value)
 
 
+def test_several_logs_keep_their_public_names(job: Any) -> None:
+    """Rows by log name it by its place in the collection, not by that among the originals."""
+    shutil.rmtree(job.traces)
+    job.traces.mkdir()
+    for number, ms in ((1, 20.5), (2, 21.5)):
+        lines = (
+            f" iteration {step:8}/ 12 | consumed samples: {step * 8:12} |"
+            f" elapsed time per iteration (ms): {ms} | global batch size: 8 | lm loss: {8 / step:.6E} |"
+            for step in range(1, 13)
+        )
+        (job.traces / f"run-{number:02}.log").write_text("\n".join(lines) + "\n")
+    told = made(job, allow_gaps=True)
+    assert sorted(path.name for path in told.place.traces_folder.glob("*.log")) == [
+        "run-01.log",
+        "run-02.log",
+    ]
+    with evidence_elsewhere([]) as nowhere:
+        assert verify_data_point(told.place, nowhere).status == "verified"
+
+
 def test_a_data_point_is_whole(job: Any, files: Tree) -> None:
     originals = files(job.folder)
     told = made(job)

@@ -19,6 +19,7 @@ PUBLIC = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int, float*)",
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
     "ProfilerStep#12",
+    "execute_context_12(4096)_generation_64(64)",
     "triton_poi_fused_add_mul_0",
     "jit(train_step)/transpose(jvp())/dot_general",
     "torch/nn/modules/linear.py(12): forward",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -24,13 +25,17 @@ COUNTS = {
     "tiny-llama-fsdp2-tp2-gloo-cpu": BOTH | {("tp", kind): 72 for kind in ("reduce_scatter", "all_reduce")},
     "tiny-llama-operators-ddp2-gloo-cpu": {("default_pg", "all_reduce"): 6},
     "tiny-llama-profile-ddp2-gloo-cpu": {("default_pg", "all_reduce"): 10},
+    "tiny-llama-pp4-gloo-cpu": {("0,1,2,3", "send"): 18, ("0,1,2,3", "recv"): 18},
     "tiny-llama-slow-store-cpu": {},
+    "tiny-moe-ep4-gloo-cpu": {("0,1,2,3", "all_to_all"): 60, ("0,1,2,3", "all_reduce"): 12},
 }
 """By group and kind, of each rank, over its steps; `dp` and `tp` are each rank's group of that dimension."""
+INNER_STAGES = {("tiny-llama-pp4-gloo-cpu", 1), ("tiny-llama-pp4-gloo-cpu", 2)}
+"""Ranks with two neighbours, and twice as many transfers."""
 FIRST = {"tiny-llama-profile-ddp2-gloo-cpu": 11, "tiny-llama-slow-store-cpu": 8}
 """The first step of the trace: 3, but of those that waited longer."""
 WRAPPERS = ("autograd::", "torch::autograd::")
-CALLS = ("c10d::", "_c10d_functional::")
+CALLS = ("c10d::", "_c10d_functional::", "_AlltoAllSingle")
 
 
 @pytest.fixture(params=sorted(COUNTS))
@@ -40,15 +45,16 @@ def data_point(request: pytest.FixtureRequest, repository: Path, measure: Measur
 
 
 def role(row: dict[str, Any]) -> str | None:
-    """Whether a row is a transfer, a call for one, an operator that works, or a data loader's range."""
+    """Whether a row is a transfer, one in flight beside its thread's work (request), a call for one, an
+    operator that works, or a data loader's range."""
     name: str = row["name"]
     if name.startswith("enumerate(DataLoader)#"):
         return "loader"
     if name.startswith("gloo:"):
-        return "transfer"
-    if row["cat"] != "cpu_op" or "::" not in name or name.startswith(WRAPPERS):
-        return None
-    return "call" if name.startswith(CALLS) else "work"
+        return "request" if name in ("gloo:send", "gloo:recv") else "transfer"
+    if row["cat"] == "cpu_op" and name.startswith(CALLS):
+        return "call"
+    return "work" if row["cat"] == "cpu_op" and "::" in name and not name.startswith(WRAPPERS) else None
 
 
 def sweep(rows: list[dict[str, Any]]) -> dict[int, Counter[str]]:
@@ -69,7 +75,7 @@ def sweep(rows: list[dict[str, Any]]) -> dict[int, Counter[str]]:
         else:
             running[thread][what] += sign
         computes = any(t["work"] and not t["call"] + t["transfer"] for t in running.values())
-        transfers = any(t["transfer"] for t in running.values())
+        transfers = any(t["transfer"] + t["request"] for t in running.values())
         part = {
             (True, True): "time.overlapped",
             (True, False): "time.compute_only",
@@ -150,7 +156,8 @@ def test_collectives_are_those_annotated_the_same_on_all_ranks(data_point, repos
         )
         assert sorted(zip(*columns, strict=True)) == sorted(annotated)
         counted = Counter((dimension[ranks], kind) for ranks, _, kind, *_ in annotated)
-        assert counted == COUNTS[name], rank
+        times = 2 if (name, rank) in INNER_STAGES else 1
+        assert counted == {key: number * times for key, number in COUNTS[name].items()}, rank
         lengths = sorted(int(row["dur"] * 1000) for row in rows if row["name"].startswith("gloo:"))
         assert len(lengths) >= sum(COUNTS[name].values())
         assert sorted(own["end_ns"] - own["start_ns"]) == lengths
@@ -169,6 +176,31 @@ def test_the_profilers_overhead_is_that_of_the_files(repository: Path, measure: 
     (found,) = (one for one in run.findings if one.name == "profiler_overhead")
     assert f"a step takes {100 * min(overheads):.1f} % longer" in found.claim
     assert (found.confidence, found.gain_s) == ("low", None)
+
+
+def test_a_server_did_what_its_client_counts(repository: Path, measure: Measure, complete_rows: Rows) -> None:
+    """A prefill reads a prompt and gives a token, a decode gives one for each request in it; the server's
+    steps take as long as the client, but for a request's way to the server and a token's way back."""
+    name = "tiny-llama-serving-cpu"
+    run = measure(repository / "workload_cards" / f"{name}.yaml")
+    client = json.loads((repository / "traces" / name / "client.json").read_text())
+    rows = complete_rows(repository / "traces" / name / "rank0_trace.json.gz")
+    steps = [row for row in rows if row["name"].startswith("execute_context_")]
+    numbers = [[*map(int, re.findall(r"\d+", row["name"]))] for row in steps]
+    prefills, decodes = ([n for n in numbers if n[at]] for at in (0, 2))
+    assert sum(n[1] for n in prefills) == sum(client["input_lens"])
+    assert len(prefills) + sum(n[3] for n in decodes) == sum(client["output_lens"])
+    (requests,) = (row for row in run.rows if row["metric"] == "serving.request_throughput")
+    assert round(requests["value"] * client["duration"]) == len(prefills) == client["completed"]
+
+    phases = {
+        row["category"]: row["value"]
+        for row in run.rows
+        if (row["metric"], row["rank"], row["step"]) == ("serving.iteration", None, None)
+    }
+    length = sum(phases[phase] * len(of) for phase, of in (("prefill", prefills), ("decode", decodes)))
+    assert phases[None] * len(steps) == pytest.approx(length)
+    assert 0.9 * client["duration"] < length < client["duration"]
 
 
 ELEMENT = {"Float": 4, "Int": 4, "Long": 8, "Byte": 1, "BFloat16": 2, "Half": 2, "Double": 8}

@@ -81,6 +81,36 @@ def test_computing_through_a_transfers_end_is_no_pause() -> None:
     assert (520_000, 520_000, 0) in found
 
 
+def test_requests_in_flight_at_once_do_not_wait_for_one_another() -> None:
+    """Both ranks begin a send to and a receive from the other, compute, and wait, at last for the receive.
+
+    Rank 1 comes later: it sends from 3010 on, and receives from 3030 to 3200. In half the time rank 0 has
+    received at 3105 and rank 1 at 3115, and they go on 10 later.
+    """
+
+    def exchange(number: int, at: float) -> GraphInput:
+        calls = [item("c10d::send", at, at + 20), item("c10d::recv_", at + 20, at + 40)]
+        work = [("gloo:send", at + 10, 3199), ("gloo:recv", at + 30, 3200)]
+        return rank(
+            number,
+            on_host=True,
+            ops=[
+                *(item("aten::mm", 0, at), *calls, item("aten::relu", at + 40, at + 90)),
+                item("aten::add_", 3210, 4210),
+            ],
+            notes=[item("ProfilerStep#0", 0, 4220)],
+            work=[item(*one, lane=MAIN, call=i) for i, one in enumerate(work)],
+            instances=[number, 1 - number],
+            policy="annotation",
+            windows=[(0, 0, 4220)],
+        )
+
+    graph, times = replayed(exchange(0, 1000), exchange(1, 3000))
+    assert [end_of(graph, times, r) for r in (0, 1)] == [4220, 4220]
+    times = scaled(graph, n.TRANSFER, 0.5)
+    assert [end_of(graph, times, r) for r in (0, 1)] == [4125, 4135]
+
+
 def pausing(begin: float, end: float, *transfers: Span, called: float | None = None) -> GraphInput:
     """A thread that computes until `begin` and from `end` on, for 50 µs; transfers on gloo's thread."""
     calls = [] if called is None else [item("c10d::allreduce_", called, called + 1)]

@@ -28,7 +28,8 @@ class HostOps:
     works: Mask
     """Operators that compute, without autograd's nodes, which only wrap operators and hooks."""
     calls: Mask
-    """Calls of the communication library, which start or await transfers."""
+    """Calls of the communication library, which start or await transfers, and transfers that hold their
+    thread: not gloo's sends and receives, which are in flight until the thread waits for them."""
     transfers: Mask
     of_library: Mask
     """Transfers on the library's own threads."""
@@ -39,7 +40,7 @@ def host_ops(tables: Rank) -> Iterator[HostOps]:
     for batch in tables.events(("op",), ("track", "start_ns", "dur_ns", "category", "name", "collective")):
         starts, ends = row_spans(batch)
         category, categories = word_codes(batch, "category")
-        calls = has_word(batch, "category", "communication")
+        communicates = has_word(batch, "category", "communication")
         is_transfer = batch["collective"].is_valid().to_numpy(zero_copy_only=False)
         of_library = matching_rows(batch, "name", _is_library_transfer)
         yield HostOps(
@@ -48,12 +49,16 @@ def host_ops(tables: Rank) -> Iterator[HostOps]:
             ends=ends,
             category=category,
             categories=categories,
-            works=~calls & ~matching_rows(batch, "name", is_wrapper),
-            calls=calls,
+            works=~communicates & ~matching_rows(batch, "name", is_wrapper),
+            calls=communicates & ~matching_rows(batch, "name", _is_request),
             transfers=is_transfer,
             of_library=is_transfer & of_library,
         )
 
 
 def _is_library_transfer(name: str) -> bool:
-    return name.startswith("gloo:") and not name.endswith((":send", ":recv"))
+    return name.startswith("gloo:") and not _is_request(name)
+
+
+def _is_request(name: str) -> bool:
+    return name in ("gloo:send", "gloo:recv")

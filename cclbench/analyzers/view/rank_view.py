@@ -200,7 +200,7 @@ class RankView:
         """C and K of a CPU-only rank.
 
         K is the union of transfers by gloo, XLA and MPI. C is the union of operators on all but gloo's
-        threads, minus communication calls and transfers on the same thread.
+        threads, minus communication calls on the same thread, and transfers that hold it.
         """
         for_communication: set[int] = set()
         by_track: dict[int, tuple[list[Intervals], list[Intervals]]] = {}

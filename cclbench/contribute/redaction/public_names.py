@@ -70,14 +70,16 @@ _READ: Final = re.compile(
     r"|(?<=\.py)(?::\d{1,6}\b|\(\d{1,6}\)(?=: ))|\bhcom_[A-Za-z]+__\d{1,4}(?:_\d{1,4}){1,2}\b"
     r"|\b(?:regs|(?:static|dynamic)_shared|(?:private|group)_mem|grid|block|occ_pct|size|dest|async)"
     r":\d[\d.,]{0,30}"
+    r"|\bexecute_(?:\d{1,4}_)?context_\d{1,4}\(\d{1,6}\)_generation_\d{1,4}\(\d{1,6}\)"
     r"|\b(?:seq|rows|in_bytes|out_bytes|threads|pg|ranks)=\d[\d,]{0,60}"
     r"|(?<=[ (])T\d(?=[,) ])|\b(?:thread|process) \d{1,10}\b|\bcu[a-z]*[A-Z]\w+_v\d{4,5}\b"
     r"|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])"
     r"|(?<![\w:])0000(?::[0-9a-fA-F]{2}){2}(?:\.\d)?|\b9223372036854775807\b",
     re.ASCII,
 )
-"""Figures of names: shapes, numbers of operators, steps and programs, sums of lengths, lines of Python,
-resources of a kernel, PCI addresses, which are the same on every machine of a kind."""
+"""Figures of names: shapes, numbers of operators, steps and programs, requests and tokens of a step, sums of
+lengths, lines of Python, resources of a kernel, PCI addresses, which are the same on every machine of a
+kind."""
 _SHORT_WORDS: Final = re.compile(r"\d+|(?<![^\W\d])[A-Za-z]{1,2}(?![^\W\d])")
 """What a figure has beside words: numbers, types, axes."""
 _CODE: Final = re.compile(r"[ST][0-9A-Z]{0,2}_|DF\d+[bx_]?|(?<=L[a-z])n?\d{1,7}E|\d{1,3}|[A-Za-z_.]")

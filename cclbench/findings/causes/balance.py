@@ -65,6 +65,12 @@ def straggler_of(case: Case) -> StragglerRank | None:
     )
 
 
+def _straggler_verdict(case: Case) -> str:
+    """Which rank is late, in words, or that none stands out."""
+    row = case.row(_STRAGGLER)
+    return row.reason.partition(";")[0] if row is not None and row.reason else "no rank stands out"
+
+
 def _exposed_waits(case: Case, kinds: tuple[str, ...]) -> dict[int, float]:
     """Exposed wait time by rank in collectives of these kinds, s."""
     return sum_by_rank(case.ranks(_WAIT, collective=kind) for kind in kinds)
@@ -76,10 +82,12 @@ def _other_waits(case: Case) -> dict[int, float]:
         _exposed_waits(case, _PAIRS),
         _exposed_waits(case, ("all_to_all",)) if _is_of_experts(case) else {},
     ]
-    return {
-        rank: max(0.0, seconds - sum(waits.get(rank, 0.0) for waits in excluded_waits))
+    other = {
+        rank: seconds - sum(waits.get(rank, 0.0) for waits in excluded_waits)
         for rank, seconds in case.ranks(_WAIT).items()
     }
+    # less than 1 ns, the unit of times, is rounding of the sums
+    return {rank: seconds if seconds >= 1e-9 else 0.0 for rank, seconds in other.items()}
 
 
 def _is_of_experts(case: Case) -> bool:
@@ -140,8 +148,7 @@ def expert_imbalance(case: Case) -> Iterator[Finding]:
         yield case.finding(
             "expert_imbalance",
             f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step in all_to_all for the rank with"
-            " the busiest experts"
-            + (f": {late.reason}." if late is not None and busiest else ", which changes from step to step."),
+            f" the busiest experts{': ' if busiest else '; '}{_straggler_verdict(case)}.",
             ranks=[late.rank] if late is not None and busiest else [],
             lost=waits,
             whatif=[_EVEN_EXPERTS if case.number(_CATEGORY_SHARE, category="moe") else _EVEN],
@@ -265,11 +272,10 @@ def uneven_ranks(case: Case) -> Iterator[Finding]:
         return
     waits = _other_waits(case)
     if any(waits.values()):
-        row = case.row(_STRAGGLER)
-        verdict = row.reason.partition(";")[0] if row is not None and row.reason else "no rank stands out"
         yield case.finding(
             "uneven_ranks",
-            f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step for one another; {verdict}.",
+            f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step for one another;"
+            f" {_straggler_verdict(case)}.",
             lost=waits,
             whatif=[_EVEN, "host.time=median"],
             confidence="medium",
