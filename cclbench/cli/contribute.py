@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cclbench.contribute.package import Contribution
     from cclbench.engine import Engine
 
-_COLUMNS: Final = ("file", "place", "kind", "count", "rule")
+_COLUMNS: Final = ("file", "place", "kind", "count")
 
 
 @click.command()
@@ -99,7 +99,7 @@ def contribute(
     SHA-256 and the results; the originals are not changed. Nothing is written if a secret would remain or
     redaction changes a result. Of the traces' texts only public names are published, such as those of
     kernels and operators; any other becomes a token, except with --keep-names. The review list shows what
-    was redacted, by which rule and where; --reveal keeps what is not secret.
+    was redacted, and where; --reveal keeps what is not secret.
 
     \b
     Examples:

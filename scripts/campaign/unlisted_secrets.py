@@ -417,9 +417,7 @@ class Exam:
 
     def _plant_in_name(self, kind: str) -> None:
         secret, pieces = drawn(self._templates[kind], self._rng)
-        new = redaction.evidence_name(
-            f"{secret.replace('/', '-')}_rank0.json", redaction.Identities()
-        ).lower()
+        new = redaction.PublicNames().publish_file_name(f"{secret.replace('/', '-')}_rank0.json").lower()
         self.counts["names"] += 1
         if any(form.decode(errors="replace").lower() in new for piece in pieces for form in forms(piece)):
             self.survivors.append(f"{kind}: in the name of a file: {secret!r} -> {new!r}")
@@ -450,7 +448,7 @@ class Exam:
                 self.counts["not recognised, so not published"] += 1
                 return
             try:
-                redaction.redact_file(source, target, identities=redaction.collect_identities([source]))
+                redaction.redact_evidence(source, target)
             except InputError:
                 self.counts["refused"] += 1
                 return

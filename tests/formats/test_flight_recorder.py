@@ -17,7 +17,7 @@ import pytest
 from helpers.plain_redactor import PlainRedactor
 from helpers.refused import refused
 
-from cclbench.contribute.redaction import collect_identities, find_leftovers, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Evidence, flight_recorder, pickled, recognise_format
 from cclbench.formats.flight_recorder import FlightRecorder
 from cclbench.ground.errors import InputError
@@ -257,9 +257,7 @@ class TestRewritten:
     def redacted(self, tmp_path: Path, content: Any) -> tuple[Any, dict[tuple[str, str], int]]:
         source, target = tmp_path / "nccl_trace_rank_0", tmp_path / "redacted"
         source.write_bytes(pickle.dumps(content, protocol=2))
-        known = collect_identities([source])
-        told = redact_file(source, target, identities=known)
-        assert find_leftovers(target, known) == []
+        told = redact_evidence(source, target)
         return pickled.load_plain(target.read_bytes()), {(one.place, one.kind): one.count for one in told}
 
     def test_texts_change_and_what_is_read_does_not(self, tmp_path: Path) -> None:
@@ -283,7 +281,7 @@ class TestRewritten:
     def test_with_nothing_to_hide_it_says_the_same(self, tmp_path: Path) -> None:
         source, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
         source.write_bytes(zlib.decompress(base64.b85decode(TORCH_2_13)))
-        redact_file(source, target, identities=collect_identities([source]))
+        redact_evidence(source, target)
         assert FlightRecorder().read(target) == FlightRecorder().read(source)
 
     def test_what_is_nested_without_end_is_refused(self, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from helpers.xplane_files import (
 )
 
 import cclbench
-from cclbench.contribute.redaction import Identities, collect_identities, find_leftovers, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Part
 from cclbench.formats.xplane import Xplane, proto
 from cclbench.ground.errors import InputError
@@ -183,9 +183,7 @@ def test_only_what_is_called_a_profile_must_begin_as_one(tmp_path):
 def made_anew(tmp_path: Path, source: Path) -> tuple[bytes, dict[tuple[str, str], int]]:
     """The redacted profile, and how much of each rule was replaced at each place."""
     target = tmp_path / "redacted.xplane.pb"
-    known = collect_identities([source])
-    replaced = redact_file(source, target, identities=known)
-    assert find_leftovers(target, known) == []
+    replaced = redact_evidence(source, target)
     return target.read_bytes(), {(one.place, one.rule): one.count for one in replaced}
 
 
@@ -204,7 +202,7 @@ def test_an_empty_profile_or_one_that_is_cut_in_a_later_plane_is_refused(tmp_pat
     message = refused(lambda path: Xplane().rewrite(path, None, None), source)
     assert message == f"{source}: empty file"
     source.write_bytes(space(Plane("/host:CPU"), Plane("/device:GPU:0"))[:-1])
-    message = refused(lambda path: redact_file(path, tmp_path / "b", identities=Identities()), source)
+    message = refused(lambda path: redact_evidence(path, tmp_path / "b"), source)
     said = "is cut within a plane; only a whole file can be redacted: copy or capture it again"
     assert message == f"{source}: {said}"
 

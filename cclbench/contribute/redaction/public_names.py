@@ -4,8 +4,8 @@
 A text consists of *units* between blanks, brackets and commas, a unit of *words* of letters and digits, a
 word of *parts* that begin with capitals.  A part is public if `words.txt` lists it (scripts/public_words.py
 collects them).  A text is public if all its letters and digits are those of public parts or of typed forms (a
-size such as 128x64, a data type, a processor), but for `_FREE` in all: fewer than a secret has.  More digits
-are public only as *figures*, where the format's reader reads a number (`Format.figures`).
+size such as 128x64, a data type, a processor), but for `_LOOSE` in all: fewer than the shortest secret has.
+Other numbers are public only as *figures*, where the format's reader reads a number (`Format.figures`).
 
 Of a name of a kernel, operator or module that is not public the public words stay, around one token for the
 rest, as far as they tell the same category, arithmetic and phase; all else is replaced as a whole.
@@ -23,6 +23,7 @@ from functools import cached_property, lru_cache
 from hashlib import blake2b
 from importlib.resources import files
 from itertools import pairwise
+from secrets import token_bytes
 from typing import Final
 
 from cclbench.classify import collective_name, kernel_category
@@ -34,10 +35,13 @@ PARTS: Final = frozenset(
     re.sub("#.*", "", files(__package__).joinpath("words.txt").read_text(encoding="ascii")).split()
 )
 """Parts of words, in lower case."""
-_FREE: Final = 4
-"""Most letters and digits of a text, or of an argument of a template, that are not those of a public part."""
-_NAMED, _LONGEST_UNNAMED = 4, 4
-"""Fewest letters of public parts of a text that is longer than the latter and has other letters or digits."""
+_LOOSE: Final = 3
+"""Most characters of a text that are those of no public part: letters, digits of a number that is no size,
+and numbers by themselves, one each.  The shortest secrets have four: a PIN, a number plate."""
+_ARGUMENTS: Final = 8
+"""Most numbers other than 0 and 1 of the arguments of a template."""
+_NAMED: Final = 4
+"""Fewest letters of public parts of a text that has loose ones, or more than so many in all."""
 
 _LETTERS: Final = "jqvwxyz"
 """No rule that classifies names has a word of these letters alone."""
@@ -45,18 +49,28 @@ _LENGTH: Final = 14
 TOKEN: Final = re.compile(rf"x[{_LETTERS}]{{{_LENGTH}}}")
 _UNIT: Final = re.compile(r"[^\s<>(),\[\]{}=|;'\"`*&]+")
 _PART: Final = re.compile(r"[^\W_]+|(?:[\W_])+")
+_SIGN: Final = re.compile(r"[\W_]+")
 _MOST_SIGNS: Final = 4
 """Most signs in a row."""
 _LETTER_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 """Parts of a word: by its capitals, and numbers."""
+_SIZES: Final = {
+    "0",
+    *(str(n) for odd in range(1, 16, 2) for power in range(17) if (n := odd << power) <= 1 << 16),
+}
+"""Sizes of tiles, vectors, blocks and types; a number of one digit is one."""
+_N: Final = f"(?:{'|'.join(sorted(_SIZES, key=len, reverse=True))})"
+_SHAPE: Final = "(?:884|8816|1688|16816|16832|16864)"
 _FORM: Final = re.compile(
-    rf"[1-9]\d{{0,3}}(?:x\d{{1,4}}){{1,4}}|{TOKEN.pattern}|[hsi]?(?:884|8816|1688|16816|16832|16864)"
-    r"|(?:x?(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|(?:mx)?fp(?:4|8|16|32|64)))+|(?:b?float|u?int)(?:4|8|16|32|64)"
-    r"|(?:sm|[tdpec]p|hs|bs|isa)\d{1,3}a?|gfx\d{3,4}|\d{1,4}(?:[kmgt]i?b|ul{1,2})",
+    rf"{_N}(?:x{_N}){{1,4}}|{TOKEN.pattern}|[hsi]?{_SHAPE}|{_N}(?:[kmgt]i?b|ul{{0,2}}|[xd])"
+    r"|(?:x?(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|(?:mx)?fp(?:4|8|16|32|64)))+"
+    r"|(?:b?float|u?int)(?:4|8|16|32|64)"
+    rf"|sm(?:[5-9]\d|1[0-2]\d)a?|(?:[tdpec]p|hs|bs){_N}|(?:gfx|isa)(?:90[0-9a-c]|94[0-2]|950|1[0-2]\d\d)"
+    r"|policy(?:[3-9]|10)00",
     re.IGNORECASE,
 )
 """Sizes, shapes of matrix instructions, data types, processors, amounts of memory, parallelism."""
-_SIZES_WITHIN: Final = re.compile(r"(?<!\d)(?:[1-9]\d{0,3}(?:x\d{1,4})+|16816|16832)(?!\d)")
+_SIZES_WITHIN: Final = re.compile(rf"(?<!\d)(?:{_N}(?:x{_N})+|{_SHAPE})(?!\d)")
 _FIGURE: Final = re.compile(
     r"[-+]?\d{1,20}(?:\.\d{0,18})?(?:[eE][-+]?\d{1,3})?|0x[0-9a-fA-F]{1,16}"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:T[\d:.]{5,18}Z?)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?",
@@ -64,15 +78,15 @@ _FIGURE: Final = re.compile(
 )
 """A number or a time."""
 _READ: Final = re.compile(
-    r"\b(?:pred|token|bf16|[suf]\d{1,2}\w{0,8}|c64|c128)\[[\d,<= ]*\](?:\{[\dTLSE,:()]*\})?"
-    r"|\bsizes = \[[\[\]\d, ]*\]|\b(?:seq|op_id|stashed seq) ?= ?\d{1,19}|\bProfilerStep#\d{1,9}"
-    r"|\bp?(?:jit|map)_+\w+\(\d{1,20}\)|\bsq\d{1,15}sk\d{1,15}(?:sqsq|sqsk)?\d{0,15}(?:sqsk\d{1,15})?"
-    r"|(?<=\.py)(?::\d{1,6}\b|\(\d{1,6}\)(?=: ))|\bhcom_[A-Za-z]+__\d{1,4}(?:_\d{1,4}){1,2}\b"
-    r"|\b(?:regs|(?:static|dynamic)_shared|(?:private|group)_mem|grid|block|occ_pct|size|dest|async)"
-    r":\d[\d.,]{0,30}"
-    r"|\b(?:seq|rows|in_bytes|out_bytes|threads|pg|ranks)=\d[\d,]{0,60}"
-    r"|(?<=[ (])T\d(?=[,) ])|\b(?:thread|process) \d{1,10}\b|\bcu[a-z]*[A-Z]\w+_v\d{4,5}\b"
-    r"|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])"
+    r"\b(?:pred|token|bf16|[suf](?:4|8|16|32|64)|f8e\dm\d\w{0,4}|c64|c128)\[[\d,<= ]*\](?:\{[\dTLSE,:()]*\})?"
+    r"|\bsizes = \[[\[\]\d, ]*\]|\b(?:seq|op_id|stashed seq) ?= ?\d{1,10}\b|\bProfilerStep#\d{1,9}"
+    r"|\bp?(?:jit|map)_+\w+\(\d{1,20}\)|\bsq\d{1,7}sk\d{1,7}(?:sqsq|sqsk)?\d{0,7}(?:sqsk\d{1,7})?"
+    r"|(?<=\.py)(?::\d{1,5}\b|\(\d{1,5}\)(?=: ))|\bhcom_[A-Za-z]+__\d{1,4}(?:_\d{1,4}){1,2}\b"
+    r"|\b(?:regs|(?:static|dynamic)_shared|(?:private|group)_mem|occ_pct|size|dest|async):\d{1,13}(?:\.\d{1,3})?"
+    r"|\b(?:grid|block):\d{1,10}(?:,\d{1,5}){0,2}"
+    r"|\b(?:seq|rows|in_bytes|out_bytes|threads|pg)=\d{1,13}\b|\branks=\d{1,5}(?:,\d{1,5})*"
+    r"|(?<=[ (])T\d(?=[,) ])|\b(?:thread|process) \d{1,7}\b|\bcu[a-z]*[A-Z]\w+_v\d{1,2}0[0-9]0\b"
+    r"|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])|(?<=lambda\(\))#\d{1,2}\b"
     r"|(?<![\w:])0000(?::[0-9a-fA-F]{2}){2}(?:\.\d)?|\b9223372036854775807\b",
     re.ASCII,
 )
@@ -80,8 +94,10 @@ _READ: Final = re.compile(
 resources of a kernel, PCI addresses, which are the same on every machine of a kind."""
 _SHORT_WORDS: Final = re.compile(r"\d+|(?<![^\W\d])[A-Za-z]{1,2}(?![^\W\d])")
 """What a figure has beside words: numbers, types, axes."""
-_CODE: Final = re.compile(r"[ST][0-9A-Z]{0,2}_|DF\d+[bx_]?|(?<=L[a-z])n?\d{1,7}E|\d{1,3}|[A-Za-z_.]")
-"""A code of a mangled name, or the length of an identifier."""
+_CODE: Final = re.compile(
+    r"[ST][0-9A-Z]{0,2}_|DF\d{1,2}[bx_]?|(?<=L[a-z])n?\d{1,7}E|(?<=E)\d{1,2}_|\d{1,3}|[A-Za-z_.]"
+)
+"""A code of a mangled name, a constant, or the length of an identifier."""
 _MOST_CODES: Final = 4
 """Most different letters of a run of codes in a mangled name."""
 _BETWEEN_NAMES: Final = re.compile(r"[\w)\]>][ \t\n]+\w")
@@ -121,10 +137,15 @@ _TORN_ROW: Final = re.compile(
 
 _MANY_CODES: Final = ("_Z", "Cijk_")
 """Beginnings of names of codes: mangled ones, products of Tensile."""
-_CODE_OF_PRODUCT: Final = re.compile(r"(?:\d?[A-Z]{1,2}[a-z]{0,3}\d{0,3}(?:x\d{1,3}){0,3}){1,2}|\d{1,3}")
+_CODE_OF_PRODUCT: Final = re.compile(
+    r"(?:[BHSDZCI]|A[FG]|B[HLS]|C[BD]|F[L8]|HA|HH|I8|I?U|K|M[IOT]|N[TV]n?|P[K]|S[BEKNSU]|T[T]|THn?|V[SW]n?|W[GS])"
+    r"\d{0,3}(?:x\d{1,3}){0,3}|AF\dEM\d|WGMn\d{1,3}|U64SL\d|\d{1,3}"
+)
 """A parameter of a product by its initials, or its indices."""
 
-_Letters = tuple[int, int, int]
+_Letters = tuple[int, int, int, int]
+"""Of a unit: letters of public parts of three letters and more, and of shorter ones; loose characters;
+numbers other than 0 and 1."""
 
 
 def split_torn_rows(text: str) -> str:
@@ -132,13 +153,26 @@ def split_torn_rows(text: str) -> str:
     return _TORN_ROW.sub("\\g<0>\0", text)
 
 
+def has_token(name: str) -> bool:
+    """Whether a name in the copies, or a part of it, is a token."""
+    return TOKEN.search(name) is not None
+
+
 class PublicNames:
-    """Publishes texts with one salt; names that match a pattern of `kept`, or are `published`, stay."""
+    """Publishes texts with one salt; names that match a pattern of `kept`, or are `stated`, stay, and the
+    values of fields that are `revealed`."""
 
     def __init__(
-        self, salt: bytes, kept: Iterable[str] = (), published: frozenset[str] = frozenset()
+        self,
+        salt: bytes | None = None,
+        *,
+        kept: Iterable[str] = (),
+        revealed: Iterable[str] = (),
+        stated: frozenset[str] = frozenset(),
     ) -> None:
-        self._salt, self._kept, self._published = salt, tuple(kept), published
+        self._salt = token_bytes(32) if salt is None else salt
+        self._kept, self._stated = tuple(kept), stated
+        self._revealed = frozenset(name.casefold() for name in revealed)
 
     def token(self, text: str) -> str:
         """The token of a text: `x` and letters, so that it is a name in every language."""
@@ -151,7 +185,11 @@ class PublicNames:
 
     def is_kept(self, text: str) -> bool:
         """Whether its owner asks to publish it as it is."""
-        return text.casefold() in self._published or any(fnmatchcase(text, name) for name in self._kept)
+        return text.casefold() in self._stated or any(fnmatchcase(text, name) for name in self._kept)
+
+    def is_revealed(self, field: str) -> bool:
+        """Whether the owner asks to publish the values of fields of that name."""
+        return bool(self._revealed) and field.rpartition(":")[2].casefold() in self._revealed
 
     def publish(self, text: str) -> str:
         """A name or another short text as it is published."""
@@ -162,7 +200,7 @@ class PublicNames:
         return lru_cache(maxsize=1 << 16)(self._publish)
 
     def _publish(self, text: str) -> str:
-        if self._is_public(text):
+        if self.is_public(text):
             return text
         if is_module(text):
             return MODULE + self.publish(text.removeprefix(MODULE))
@@ -170,7 +208,7 @@ class PublicNames:
         if not row and _BETWEEN_NAMES.search(_OF_TYPES.sub("", _READ.sub("", text))):
             return self._with_meaning(text, self.token(text))
         new = self._replaced_parts(text, _READ)
-        return new if row and self._is_public(new) else self._with_meaning(text, new)
+        return new if row and self.is_public(new) else self._with_meaning(text, new)
 
     def publish_file_name(self, name: str) -> str:
         """A file's name: public words stay, and the format.
@@ -180,13 +218,8 @@ class PublicNames:
         if self.is_kept(name):
             return name
         words = dict.fromkeys(_NAME_WORD.findall(name))
-        few = _are_few(map(_letters, words))
         numbered = dict.fromkeys(_NUMBERED.findall(name))
-        others = [
-            word
-            for word in words
-            if not _is_public_unit(word) or not (few or word in numbered or _says_something(word))
-        ]
+        others = [word for word in words if word not in numbered and not _is_public_in_a_file_name(word)]
         tokens = iter(map(self.token, others if len(others) <= _MOST_TOKENS else ["-".join(others)]))
         replaced = {word: next(tokens, "") for word in others}
         return _NAME_WORD.sub(lambda word: replaced.get(word[0], word[0]), name)
@@ -217,7 +250,7 @@ class PublicNames:
             )
         )
 
-    def _is_public(self, text: str) -> bool:
+    def is_public(self, text: str) -> bool:
         """Whether a text may be published as it is."""
         if self.is_kept(text):
             return True
@@ -228,15 +261,15 @@ class PublicNames:
                 continue
             if not _is_public_unit(unit) or _is_path(unit, before):
                 return False
-            if before.count("<") <= before.count(">"):
-                letters.append(_letters(unit))
-        return _are_few(letters)
+            letters.append(_letters(unit, inside=before.count("<") > before.count(">")))
+        is_named = any(named for named, *_ in letters)
+        return _are_few(letters) and (is_named or text in _SIZES or len(_SIGN.sub("", text)) <= _LOOSE)
 
     def _replaced_parts(self, text: str, figures: re.Pattern[str] | None) -> str:
         """A text with its figures and, between them, public units or what replaces them."""
         held = [m.span() for m in figures.finditer(text) if self._is_of_figures(m[0])] if figures else []
         parts = [text[end:begin] for (_, end), (begin, _) in pairwise([(0, 0), *held, (len(text), 0)])]
-        if not self._is_public(" ".join(parts)):
+        if not self.is_public(" ".join(parts)):
             parts = [_UNIT.sub(self._published_unit, part) for part in parts]
         kept = [*(text[begin:end] for begin, end in held), ""]
         return "".join(part + figure for part, figure in zip(parts, kept, strict=True))
@@ -267,12 +300,12 @@ class PublicNames:
 
         Of a collective the part before its arguments stays, if that tells it.
         """
-        if not self._is_public(new):
+        if not self.is_public(new):
             new = self.token(name)
         collective = collective_name(name)
         if collective_name(new) != collective:
             head = self._replaced_parts(name.partition("(")[0], _READ)
-            if collective_name(head) == collective and self._is_public(head):
+            if collective_name(head) == collective and self.is_public(head):
                 return f"{head}({self.token(name)})"
         phase = phase_told(name)
         if phase_told(new) != phase:
@@ -308,10 +341,16 @@ class PublicNames:
         return base + package + self.token(path) + (".py" if path.endswith(".py") else "")
 
 
+def _is_public_in_a_file_name(word: str) -> bool:
+    """Whether a word has no letters or digits beside its public parts, but for a size."""
+    named, short, loose, _ = _letters(word, inside=True) if _is_public_unit(word) else (0, 0, 1, 0)
+    return loose == 0 and (named + short > 0 or word in _SIZES or _FORM.fullmatch(word) is not None)
+
+
 def _says_something(unit: str) -> bool:
     """Whether a public unit has a public part and few other letters and digits, or none of these."""
-    named, _, free = _letters(unit)
-    return (named > 0 or free == 0) and _are_few([_letters(unit)])
+    named, _, loose, _ = _letters(unit)
+    return (named > 0 or loose == 0) and _are_few([_letters(unit)])
 
 
 def _is_path(unit: str, before: str) -> bool:
@@ -320,9 +359,9 @@ def _is_path(unit: str, before: str) -> bool:
 
 def _are_few(letters: Iterable[_Letters]) -> bool:
     """Whether the letters and digits beside those of public parts are too few for a secret."""
-    named, short, free = map(sum, zip((0, 0, 0), *letters, strict=True))
-    is_named = named >= (_NAMED if free else _SHORTEST)
-    return free <= _FREE and (is_named or named + short + free <= _LONGEST_UNNAMED)
+    named, short, loose, numbers = map(sum, zip((0, 0, 0, 0), *letters, strict=True))
+    is_named = named >= (_NAMED if loose else _SHORTEST)
+    return loose <= _LOOSE and numbers <= _ARGUMENTS and (is_named or named + short + loose <= _LOOSE)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -335,17 +374,17 @@ def _is_public_unit(unit: str) -> bool:
         unit.isascii()
         and unit.isprintable()
         and all(_is_public_word(part) if part[0].isalnum() else len(part) <= _MOST_SIGNS for part in parts)
-        and _letters(unit)[2] <= _FREE
+        and _letters(unit)[2] <= _LOOSE
     )
 
 
 @lru_cache(maxsize=1 << 16)
 def _is_public_word(word: str) -> bool:
-    """Whether all its parts of three letters are public, and it has one if it is longer than four."""
-    if word.lower() in PARTS or _FORM.fullmatch(word):
+    """Whether all its parts of three letters are public, and it has one if it is longer than three."""
+    if word.lower() in PARTS or _FORM.fullmatch(word) or word in _SIZES:
         return True
     letters = [part for part in _letter_parts(word) if not part.isdigit() and len(part) >= _SHORTEST]
-    return all(part.lower() in PARTS for part in letters) and bool(letters or len(word) <= _FREE)
+    return all(part.lower() in PARTS for part in letters) and bool(letters or len(word) <= _LOOSE)
 
 
 def _letter_parts(word: str) -> list[str]:
@@ -353,14 +392,26 @@ def _letter_parts(word: str) -> list[str]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _letters(unit: str) -> _Letters:
-    """Numbers of letters of its public parts, of shorter ones, of other letters and digits, but for forms."""
-    counts = [0, 0, 0]
-    for word in () if unit.startswith(_MANY_CODES) else re.findall(r"[^\W_]+", unit):
-        whole = word.lower() in PARTS
-        for part in () if _FORM.fullmatch(word) else (word,) if whole else _letter_parts(word):
-            counts[2 if part.lower() not in PARTS else int(len(part) < _SHORTEST)] += len(part)
-    return counts[0], counts[1], counts[2]
+def _letters(unit: str, *, inside: bool = False) -> _Letters:
+    """Counts of a unit's characters; `inside`: of an argument of a template, in which sizes are not loose."""
+    if unit.startswith(_MANY_CODES):  # judged as a whole
+        return len(unit), 0, 0, 0
+    named = short = loose = numbers = 0
+    for word in re.findall(r"[^\W_]+", unit):
+        parts = [] if _FORM.fullmatch(word) else [word] if word.lower() in PARTS else _letter_parts(word)
+        counted = 0
+        for part in parts:
+            if part.lower() in PARTS:
+                named, short = (
+                    (named + len(part), short) if len(part) >= _SHORTEST else (named, short + len(part))
+                )
+            elif part in _SIZES:
+                counted += 1
+                loose += (len(parts) == 1 and not inside) or counted > 1
+                numbers += inside and part not in "01"
+            else:
+                loose += len(part)
+    return named, short, loose, numbers
 
 
 def _is_public_product(name: str) -> bool:
@@ -385,5 +436,7 @@ def _is_public_mangled(name: str) -> bool:
                 at += len(identifier)
             elif identifier[0] != "E":  # else the number is a constant that it ends
                 return False
+        elif code[0].isdigit() and code[0] not in _SIZES:
+            return False
         codes += code[0] if len(code[0]) == 1 else " "
     return all(len(set(run)) <= _MOST_CODES for run in re.findall(r"[a-z]+|[A-Z]+", codes))

@@ -54,7 +54,6 @@ _METADATA = frozenset(
     )
 )
 # File names of tensorboard_trace_handler: host, process, time.
-_OF_A_HANDLER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*?)_\d+\.\d{10,20}\.pt\.trace\.json(?:\.gz)?")
 
 
 class Kineto(Reader):
@@ -63,7 +62,6 @@ class Kineto(Reader):
     name = "kineto"
     precedence = 40
     frameworks: Mapping[str, str] = {"PyTorch Profiler": "pytorch"}
-    host_in_name = _OF_A_HANDLER
     description = "PyTorch Profiler (Kineto) Chrome JSON: CUDA, ROCm, MTIA, CPU"
     extensions: tuple[str, ...] = (".json", ".json.gz")
     capture = (
