@@ -63,18 +63,18 @@ listobj ll ll128 ll4mi lm lns loaded lookup lr lseek lstat lt lu lxstat lxstat64
 mi100 mi210 mi250 mi250x mi300a mi300x mi325x mi350x mi355x mi50 mib mkbuckets mkdir mkdirat mkdirs mkfifo
 mknod mkstemp mm mmap module ms msync multi multidel multiplicand multiprocessor munmap nchw nd ne next
 ngpus nhwckrsc nn nnt no nocast noop not np npu npus ns nt nthread number nv nvidia nvl occupancy of ogs on
-op open openat opendir or out p100 p2p p50 p90 p95 p99 partials password pcie people per phone pipe pitch pj
-pjrt plugin ppo predicated pregraph private problem process processing prologue ps pt py python qk qr quadro
-queued r2c radeon raked rblock rd readdir readlink redacted redistribute region registers regs regular relu6
-rematerialization remove rename rewind rewinddir rkb rmb rmbuckets rmdir rmdirs rmfiles rmobjects rmsnorm
-routing rows rs rsec rt rtx rx s2s saves secret seekdir sensitive sequence setvbuf sgl sh sharp silu single
-sio slinky sm smem so specialization splits sqe ssh stable stack stages stat statdirs stateless statvfs
-stdin stem successfully suggested sweep swiglu sxm sxm2 sxm3 sxm4 sxm5 sxm6 symlink synchronization t t1r1s1
-t4 tail telldir templated tesla tfloat th the theoretical threefry ticks tilesize tmpfile tn to token tpu tr
-trainium trait traits triton trn1 trn2 truncate tt tx umask unalign undefined unknown unlink unlinkat up us
-user utime v v100 v2 v3 v4 v5e v5p v6e validation via vmid vocab vocabulary wait warmup warpgroupsize
-warpsize waves web wgmma wise with wkb wmb wmma word workgroup wr wrapper wrtn wsec x6 xblock xdl xdlops
-xstat yblock zblock
+op open openat opendir or out p100 p2p p50 p90 p95 p99 partials password pb pcie people per pfw phone pipe
+pitch pj pjrt plugin ppo predicated pregraph private problem process processing prologue ps pt py python qk
+qr quadro queued r2c radeon raked rblock rd readdir readlink redacted redistribute region registers regs
+regular relu6 rematerialization remove rename rewind rewinddir rkb rmb rmbuckets rmdir rmdirs rmfiles
+rmobjects rmsnorm routing rows rpd rs rsec rt rtx rx s2s saves secret seekdir sensitive sequence setvbuf sgl
+sh sharp silu single sio slinky sm smem so specialization splits sqe ssh stable stack stages stat statdirs
+stateless statvfs stdin stem successfully suggested sweep swiglu sxm sxm2 sxm3 sxm4 sxm5 sxm6 symlink
+synchronization t t1r1s1 t4 tail telldir templated tesla tfloat th the theoretical threefry ticks tilesize
+tmpfile tn to token tpu tr trainium trait traits triton trn1 trn2 truncate tt tx umask unalign undefined
+unknown unlink unlinkat up us user utime v v100 v2 v3 v4 v5e v5p v6e validation via vmid vocab vocabulary
+wait warmup warpgroupsize warpsize waves web wgmma wise with wkb wmb wmma word workgroup wr wrapper wrtn
+wsec x6 xblock xdl xdlops xstat yblock zblock
 """
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MANGLED: Final = re.compile(r"\d+[A-Za-z]{3,}|.*(?:EEE|[IE]Li|NS_|NS\d|ELb)")

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What evidence publishes of its texts: public names and figures that are read; the rest becomes tokens.
 
-A text consists of *units* between blanks, brackets and commas, a unit of *words* of letters and digits, a
-word of *parts* that begin with capitals.  A part is public if `words.txt` lists it (scripts/public_words.py
-collects them).  A text is public if all its letters and digits are those of public parts or of typed forms (a
-size such as 128x64, a data type, a processor), but for `_LOOSE` in all: fewer than the shortest secret has.
+A text is public if all its letters and digits are those of public parts or of forms of names
+(`name_forms`), but for `name_forms.LOOSE` in all: fewer than the shortest secret has.
 Other numbers are public only as *figures*, where the format's reader reads a number (`Format.figures`).
 
 Of a name of a kernel, operator or module that is not public the public words stay, around one token for the
@@ -21,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from importlib.resources import files
 from itertools import pairwise
 from secrets import token_bytes
 from typing import Final
@@ -29,48 +26,26 @@ from typing import Final
 from cclbench.classify import collective_name, kernel_category
 from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.classify.python_rows import MODULE, is_module
+from cclbench.contribute.redaction.name_forms import (
+    FORM,
+    LENGTH,
+    LETTERS,
+    LOOSE,
+    SHORTEST,
+    SIZES,
+    TOKEN,
+    WORD_OR_SIGNS,
+    Letters,
+    are_few,
+    is_public_in_a_file_name,
+    is_public_unit,
+    letters_of,
+    says_something,
+)
 from cclbench.normalize.phases import phase_told
 
-PARTS: Final = frozenset(
-    re.sub("#.*", "", files(__package__).joinpath("words.txt").read_text(encoding="ascii")).split()
-)
-"""Parts of words, in lower case."""
-_LOOSE: Final = 3
-"""Most characters of a text that are those of no public part: letters, digits of a number that is no size,
-and numbers by themselves, one each.  The shortest secrets have four: a PIN, a number plate."""
-_ARGUMENTS: Final = 8
-"""Most numbers other than 0 and 1 of the arguments of a template."""
-_NAMED: Final = 4
-"""Fewest letters of public parts of a text that has loose ones, or more than so many in all."""
-
-_LETTERS: Final = "jqvwxyz"
-"""No rule that classifies names has a word of these letters alone."""
-_LENGTH: Final = 14
-TOKEN: Final = re.compile(rf"x[{_LETTERS}]{{{_LENGTH}}}")
 _UNIT: Final = re.compile(r"[^\s<>(),\[\]{}=|;'\"`*&]+")
-_PART: Final = re.compile(r"[^\W_]+|(?:[\W_])+")
 _SIGN: Final = re.compile(r"[\W_]+")
-_MOST_SIGNS: Final = 4
-"""Most signs in a row."""
-_LETTER_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-"""Parts of a word: by its capitals, and numbers."""
-_SIZES: Final = {
-    "0",
-    *(str(n) for odd in range(1, 16, 2) for power in range(17) if (n := odd << power) <= 1 << 16),
-}
-"""Sizes of tiles, vectors, blocks and types; a number of one digit is one."""
-_N: Final = f"(?:{'|'.join(sorted(_SIZES, key=len, reverse=True))})"
-_SHAPE: Final = "(?:884|8816|1688|16816|16832|16864)"
-_FORM: Final = re.compile(
-    rf"{_N}(?:x{_N}){{1,4}}|{TOKEN.pattern}|[hsi]?{_SHAPE}|{_N}(?:[kmgt]i?b|ul{{0,2}}|[xd])"
-    r"|(?:x?(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|(?:mx)?fp(?:4|8|16|32|64)))+"
-    r"|(?:b?float|u?int)(?:4|8|16|32|64)"
-    rf"|sm(?:[5-9]\d|1[0-2]\d)a?|(?:[tdpec]p|hs|bs){_N}|(?:gfx|isa)(?:90[0-9a-c]|94[0-2]|950|1[0-2]\d\d)"
-    r"|policy(?:[3-9]|10)00",
-    re.IGNORECASE,
-)
-"""Sizes, shapes of matrix instructions, data types, processors, amounts of memory, parallelism."""
-_SIZES_WITHIN: Final = re.compile(rf"(?<!\d)(?:{_N}(?:x{_N})+|{_SHAPE})(?!\d)")
 _FIGURE: Final = re.compile(
     r"[-+]?\d{1,20}(?:\.\d{0,18})?(?:[eE][-+]?\d{1,3})?|0x[0-9a-fA-F]{1,16}"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:T[\d:.]{5,18}Z?)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?",
@@ -94,12 +69,6 @@ _READ: Final = re.compile(
 resources of a kernel, PCI addresses, which are the same on every machine of a kind."""
 _SHORT_WORDS: Final = re.compile(r"\d+|(?<![^\W\d])[A-Za-z]{1,2}(?![^\W\d])")
 """What a figure has beside words: numbers, types, axes."""
-_CODE: Final = re.compile(
-    r"[ST][0-9A-Z]{0,2}_|DF\d{1,2}[bx_]?|(?<=L[a-z])n?\d{1,7}E|(?<=E)\d{1,2}_|\d{1,3}|[A-Za-z_.]"
-)
-"""A code of a mangled name, a constant, or the length of an identifier."""
-_MOST_CODES: Final = 4
-"""Most different letters of a run of codes in a mangled name."""
 _BETWEEN_NAMES: Final = re.compile(r"[\w)\]>][ \t\n]+\w")
 _OF_TYPES: Final = re.compile(
     r"\b(?:void|const|unsigned|signed|long|int|char|float|double|bool|short|struct|class|enum|static|volatile"
@@ -124,28 +93,16 @@ _TELLING: Final[Mapping[str | None, str]] = {
     "copy": "memcpy",
 }
 """A name of each category."""
-_SHORTEST: Final = 3
 _NAME_WORD: Final = re.compile(r"[^\W_]+|[^\x00-\x7f]+")
 _NUMBERED: Final = re.compile(r"(?i)(?:rank|step|worker|node|device|gpu|pid|plane)[-_.]?(\d{1,4})(?!\d)")
 """Numbers of a file's name that it is read by."""
-_MOST_TOKENS: Final = 4
+_MOST_TOKENS, _FEW_NUMBERS = 4, 2
+"""Of a file's name: most tokens, and numbers that stay."""
 _SIGNS: Final = "-_.:/#+~%@?!$^\\"
 _TORN_ROW: Final = re.compile(
     r"^ +\d+ +\d+ +[a-z]\w* +\w+ +-?\d(?=\S+:\d+:\d+ \[\d+\] [A-Z]CCL )", re.MULTILINE
 )
 """Size, count, type, operation and root of a row of nccl-tests, behind which a line of NCCL's begins."""
-
-_MANY_CODES: Final = ("_Z", "Cijk_")
-"""Beginnings of names of codes: mangled ones, products of Tensile."""
-_CODE_OF_PRODUCT: Final = re.compile(
-    r"(?:[BHSDZCI]|A[FG]|B[HLS]|C[BD]|F[L8]|HA|HH|I8|I?U|K|M[IOT]|N[TV]n?|P[K]|S[BEKNSU]|T[T]|THn?|V[SW]n?|W[GS])"
-    r"\d{0,3}(?:x\d{1,3}){0,3}|AF\dEM\d|WGMn\d{1,3}|U64SL\d|\d{1,3}"
-)
-"""A parameter of a product by its initials, or its indices."""
-
-_Letters = tuple[int, int, int, int]
-"""Of a unit: letters of public parts of three letters and more, and of shorter ones; loose characters;
-numbers other than 0 and 1."""
 
 
 def split_torn_rows(text: str) -> str:
@@ -178,9 +135,9 @@ class PublicNames:
         """The token of a text: `x` and letters, so that it is a name in every language."""
         number = int.from_bytes(blake2b(text.encode(errors="surrogatepass"), key=self._salt).digest(), "big")
         letters = []
-        for _ in range(_LENGTH):
-            number, letter = divmod(number, len(_LETTERS))
-            letters.append(_LETTERS[letter])
+        for _ in range(LENGTH):
+            number, letter = divmod(number, len(LETTERS))
+            letters.append(LETTERS[letter])
         return "x" + "".join(letters)
 
     def is_kept(self, text: str) -> bool:
@@ -219,7 +176,9 @@ class PublicNames:
             return name
         words = dict.fromkeys(_NAME_WORD.findall(name))
         numbered = dict.fromkeys(_NUMBERED.findall(name))
-        others = [word for word in words if word not in numbered and not _is_public_in_a_file_name(word)]
+        others = [word for word in words if word not in numbered and not is_public_in_a_file_name(word)]
+        numbers = [word for word in words if word in SIZES and word not in numbered]
+        others += numbers if len(numbers) > _FEW_NUMBERS else []
         tokens = iter(map(self.token, others if len(others) <= _MOST_TOKENS else ["-".join(others)]))
         replaced = {word: next(tokens, "") for word in others}
         return _NAME_WORD.sub(lambda word: replaced.get(word[0], word[0]), name)
@@ -245,7 +204,7 @@ class PublicNames:
             figures is not None
             and figures.fullmatch(field.strip()) is not None
             and all(
-                _FIGURE.fullmatch(unit) or unit == "N/A" or (unit.isalpha() and _letters(unit)[2] <= 1)
+                _FIGURE.fullmatch(unit) or unit == "N/A" or (unit.isalpha() and letters_of(unit)[2] <= 1)
                 for unit in _UNIT.findall(text)
             )
         )
@@ -254,16 +213,16 @@ class PublicNames:
         """Whether a text may be published as it is."""
         if self.is_kept(text):
             return True
-        letters = list[_Letters]()
+        letters = list[Letters]()
         for match in _UNIT.finditer(_READ.sub(lambda read: _SHORT_WORDS.sub(" ", read[0]), text)):
             unit, before = match[0], match.string[: match.start()]
             if self.is_kept(unit):
                 continue
-            if not _is_public_unit(unit) or _is_path(unit, before):
+            if not is_public_unit(unit) or _is_path(unit, before):
                 return False
-            letters.append(_letters(unit, inside=before.count("<") > before.count(">")))
+            letters.append(letters_of(unit, inside=before.count("<") > before.count(">")))
         is_named = any(named for named, *_ in letters)
-        return _are_few(letters) and (is_named or text in _SIZES or len(_SIGN.sub("", text)) <= _LOOSE)
+        return are_few(letters) and (is_named or text in SIZES or len(_SIGN.sub("", text)) <= LOOSE)
 
     def _replaced_parts(self, text: str, figures: re.Pattern[str] | None) -> str:
         """A text with its figures and, between them, public units or what replaces them."""
@@ -277,7 +236,7 @@ class PublicNames:
     def _is_of_figures(self, text: str) -> bool:
         """Whether a text consists of numbers and public words."""
         return all(
-            _FIGURE.fullmatch(unit) or _is_public_unit(re.sub(r"\d+", "", unit))
+            _FIGURE.fullmatch(unit) or is_public_unit(re.sub(r"\d+", "", unit))
             for unit in _UNIT.findall(text)
         )
 
@@ -286,8 +245,8 @@ class PublicNames:
         unit, before = match[0], match.string[: match.start()]
         if self.is_kept(unit):
             return unit
-        if _is_public_unit(unit) and not _is_path(unit, before):
-            return unit if _says_something(unit) else self.token(unit)
+        if is_public_unit(unit) and not _is_path(unit, before):
+            return unit if says_something(unit) else self.token(unit)
         path = None if before.endswith(")") else _PLACE.fullmatch(unit)
         if path is not None:
             return self._published_path(path["path"]) + (path["line"] or "")
@@ -318,12 +277,12 @@ class PublicNames:
     def _published_words(self, name: str) -> str:
         """A name's public words, and one token instead of the first of the others."""
         token, parts, sign = self.token(name), list[str](), ""
-        for part in _PART.findall(name) if name.isascii() else ():
+        for part in WORD_OR_SIGNS.findall(name) if name.isascii() else ():
             if not part[0].isalnum():
                 sign = "::" if "::" in part else part if len(part) == 1 and part in "_.-:/" else "_"
                 continue
-            word = len(part) >= _SHORTEST and part.isalpha() and _is_public_unit(part)
-            public = word or (_FORM.fullmatch(part) is not None and not part.isdigit())
+            word = len(part) >= SHORTEST and part.isalpha() and is_public_unit(part)
+            public = word or (FORM.fullmatch(part) is not None and not part.isdigit())
             if public or token not in parts:
                 parts += [sign] * bool(parts) + [part if public else token]
         return "".join(parts) or token
@@ -335,108 +294,11 @@ class PublicNames:
             path[folder.end() :] if folder else path if path.startswith(_PACKAGES) or "/" not in path else ""
         )
         base = f"/{folder[1]}" if folder else ""
-        if rest and rest[0] != "/" and _is_public_unit(rest):
+        if rest and rest[0] != "/" and is_public_unit(rest):
             return base + rest
         package = next((name for name in _PACKAGES if rest.startswith(name)), "")
         return base + package + self.token(path) + (".py" if path.endswith(".py") else "")
 
 
-def _is_public_in_a_file_name(word: str) -> bool:
-    """Whether a word has no letters or digits beside its public parts, but for a size."""
-    named, short, loose, _ = _letters(word, inside=True) if _is_public_unit(word) else (0, 0, 1, 0)
-    return loose == 0 and (named + short > 0 or word in _SIZES or _FORM.fullmatch(word) is not None)
-
-
-def _says_something(unit: str) -> bool:
-    """Whether a public unit has a public part and few other letters and digits, or none of these."""
-    named, _, loose, _ = _letters(unit)
-    return (named > 0 or loose == 0) and _are_few([_letters(unit)])
-
-
 def _is_path(unit: str, before: str) -> bool:
     return _PATH.fullmatch(unit) is not None and not before.endswith(")")
-
-
-def _are_few(letters: Iterable[_Letters]) -> bool:
-    """Whether the letters and digits beside those of public parts are too few for a secret."""
-    named, short, loose, numbers = map(sum, zip((0, 0, 0, 0), *letters, strict=True))
-    is_named = named >= (_NAMED if loose else _SHORTEST)
-    return loose <= _LOOSE and numbers <= _ARGUMENTS and (is_named or named + short + loose <= _LOOSE)
-
-
-@lru_cache(maxsize=1 << 16)
-def _is_public_unit(unit: str) -> bool:
-    """Whether a unit consists of public words and forms, with few other letters and digits."""
-    if unit.startswith(_MANY_CODES) and unit.isascii():
-        return _is_public_mangled(unit) if unit.startswith("_Z") else _is_public_product(unit)
-    parts = _PART.findall(unit)
-    return (
-        unit.isascii()
-        and unit.isprintable()
-        and all(_is_public_word(part) if part[0].isalnum() else len(part) <= _MOST_SIGNS for part in parts)
-        and _letters(unit)[2] <= _LOOSE
-    )
-
-
-@lru_cache(maxsize=1 << 16)
-def _is_public_word(word: str) -> bool:
-    """Whether all its parts of three letters are public, and it has one if it is longer than three."""
-    if word.lower() in PARTS or _FORM.fullmatch(word) or word in _SIZES:
-        return True
-    letters = [part for part in _letter_parts(word) if not part.isdigit() and len(part) >= _SHORTEST]
-    return all(part.lower() in PARTS for part in letters) and bool(letters or len(word) <= _LOOSE)
-
-
-def _letter_parts(word: str) -> list[str]:
-    return _LETTER_PART.findall(_SIZES_WITHIN.sub("_", word))
-
-
-@lru_cache(maxsize=1 << 16)
-def _letters(unit: str, *, inside: bool = False) -> _Letters:
-    """Counts of a unit's characters; `inside`: of an argument of a template, in which sizes are not loose."""
-    if unit.startswith(_MANY_CODES):  # judged as a whole
-        return len(unit), 0, 0, 0
-    named = short = loose = numbers = 0
-    for word in re.findall(r"[^\W_]+", unit):
-        parts = [] if _FORM.fullmatch(word) else [word] if word.lower() in PARTS else _letter_parts(word)
-        counted = 0
-        for part in parts:
-            if part.lower() in PARTS:
-                named, short = (
-                    (named + len(part), short) if len(part) >= _SHORTEST else (named, short + len(part))
-                )
-            elif part in _SIZES:
-                counted += 1
-                loose += (len(parts) == 1 and not inside) or counted > 1
-                numbers += inside and part not in "01"
-            else:
-                loose += len(part)
-    return named, short, loose, numbers
-
-
-def _is_public_product(name: str) -> bool:
-    """Whether each parameter of a product of Tensile is a short code or has public initials."""
-    words = re.findall(r"[^\W_]+", name)
-    return all(
-        _CODE_OF_PRODUCT.fullmatch(word) or (not word.isdigit() and _is_public_word(word)) for word in words
-    )
-
-
-def _is_public_mangled(name: str) -> bool:
-    """Whether the identifiers of an Itanium-mangled name are public, and all else short codes."""
-    at, codes = 2, ""
-    while at < len(name):
-        code = _CODE.match(name, at)
-        if code is None:
-            return False
-        at = code.end()
-        identifier = name[at : at + int(code[0])] if code[0].isdigit() else ""
-        if len(identifier) > 1 and re.fullmatch(r"[A-Za-z_]\w+", identifier):
-            if identifier.startswith("_GLOBAL__N") or _is_public_unit(identifier):
-                at += len(identifier)
-            elif identifier[0] != "E":  # else the number is a constant that it ends
-                return False
-        elif code[0].isdigit() and code[0] not in _SIZES:
-            return False
-        codes += code[0] if len(code[0]) == 1 else " "
-    return all(len(set(run)) <= _MOST_CODES for run in re.findall(r"[a-z]+|[A-Z]+", codes))
