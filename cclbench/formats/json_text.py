@@ -25,7 +25,7 @@ _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _BETWEEN: Final = re.compile(
     rb"\A(?:\xef\xbb\xbf)?+(?:[\s\[\]{}:,]++|-?\d[\d.eE+-]*+|true|false|null|NaN|-?Infinity)*+\Z"
 )
-_NUMBER: Final = re.compile(rb'"\d{0,4}"')
+_NUMBER: Final = re.compile(rb'"\d{0,2}"')
 _OBJECT: Final = re.compile(rb"[,\[}]\s*(?=\{)")
 _AFTER_COLON: Final = re.compile(rb"\s*:\s*(-?\d[\d.]*)?([\[{])?")
 _SCALAR: Final = re.compile(rb"(\s*:\s*)(-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity)")

@@ -47,11 +47,11 @@ from cclbench.normalize.phases import phase_told
 _UNIT: Final = re.compile(r"[^\s<>(),\[\]{}=|;'\"`*&]+")
 _SIGN: Final = re.compile(r"[\W_]+")
 _FIGURE: Final = re.compile(
-    r"[-+]?\d{1,20}(?:\.\d{0,18})?(?:[eE][-+]?\d{1,3})?|0x[0-9a-fA-F]{1,16}"
+    r"[-+]?(?:\d{1,13}|1[4-9]\d{12,17})(?:\.\d{0,9})?(?:[eE][-+]?\d{1,3})?|0x[0-9a-fA-F]{1,16}"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:T[\d:.]{5,18}Z?)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?",
     re.ASCII,
 )
-"""A number or a time."""
+"""A number of no more digits than sizes have, or a time, also since 1970 in µs or ns."""
 _READ: Final = re.compile(
     r"\b(?:pred|token|bf16|[suf](?:4|8|16|32|64)|f8e\dm\d\w{0,4}|c64|c128)\[[\d,<= ]*\](?:\{[\dTLSE,:()]*\})?"
     r"|\bsizes = \[[\[\]\d, ]*\]|\b(?:seq|op_id|stashed seq) ?= ?\d{1,10}\b|\bProfilerStep#\d{1,9}"

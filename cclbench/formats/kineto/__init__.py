@@ -69,7 +69,7 @@ class Kineto(Reader):
         " one file a rank"
     )
     versions = "torch 1.8 (2021) to 2.13"
-    figures = re.compile(r"Concrete Inputs")
+    figures = re.compile(r"Concrete Inputs|Process Group Ranks")
     tested = (
         "real: CUDA (V100, A100, H100), ROCm (MI210, MI300X), CPU with gloo, rows of MTIA;"
         " documentation: XPU, and what kineto writes since March 2026: sequence numbers, rows of stream"
