@@ -50,27 +50,27 @@ address addressable ag agg aic aicore aiv al allowed amd and aot ar as assigned 
 awaitable b100 b200 b2b b300 bf bitmatrix bk0mk1 bk0nk1 bn bprop bucket bunaryfunctor bw by bytecode bz c10
 c10d c2c c2r call canonicalization capacity cbid cga chdir chmod chown cid ck cl claude close closedir cloud
 cnhw cnt cnt8 combined command commands compacted concluded congruous coopa coopb could counting cq creat
-created cshuffle cu d2d d2h d884 damax db descriptor device discovered dispatcher dkb dl dmb do drop
+created cshuffle cu cumem d2d d2h d884 damax db descriptor device discovered dispatcher dkb dl dmb do drop
 dropcache dropout dsa dscd dsec dup dup2 dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz ediv
 efficientzerotensor enqueued environment eq eu ev ex executions f2f fb fclose fcntl fdatasync fdopen
 fdopendir fetch fflush fi find float8e4m3 float8e5m2 flush fn folder fop fopen fops found fp fractal
 fragment freopen from fseek fseeko fstat fstatat fsync ftell ftruncate fw fxstat fxstatat gaudi gaudi2
-gaudi3 gb200 gb300 gddr6 ge geforce gen ggml gh200 ghz gib git gkgs gl gpt gridwise gt gtx gz h h100 h20
-h200 h2d h800 hbm2 hbm2e hbm3 hbm3e hccs headers headobj hierarchy highres home host ht hub hw hwid hxw
-i16832 i8816 ibext id idx if im2col im2d im3d im3d2col in inferentia initialized instinct invoke io ip ipc
-is iter iters jf k kargs kd key khz kib kjt kv l4 l40 l40s le library lifecycle line linear link list
+gaudi3 gb200 gb300 gddr6 gdr gdrdma ge geforce gen ggml gh200 ghz gib git gkgs gl gpt gridwise gt gtx gz h
+h100 h20 h200 h2d h800 hbm2 hbm2e hbm3 hbm3e hccs headers headobj hierarchy highres home host ht hub hw hwid
+hxw i16832 i8816 ib ibext id idx if im2col im2d im3d im3d2col in inferentia initialized instinct invoke io
+ip ipc is iter iters jf k kargs kd key khz kib kjt kv l4 l40 l40s le library lifecycle line linear link list
 listobj ll ll128 ll4mi lm lns loaded lookup lr lseek lstat lt lu lxstat lxstat64 m00 m01 map mask mhz mi
 mi100 mi210 mi250 mi250x mi300a mi300x mi325x mi350x mi355x mi50 mib mkbuckets mkdir mkdirat mkdirs mkfifo
-mknod mkstemp mm mmap module ms msync multi multidel multiplicand multiprocessor munmap nchw nd ne next
+mknod mkstemp mm mmap module ms msync multi multidel multiplicand multiprocessor munmap nchw nd ne net next
 ngpus nhwckrsc nn nnt no nocast noop not np npu npus ns nt nthread number nv nvidia nvl occupancy of ogs on
 op open openat opendir or out p100 p2p p50 p90 p95 p99 partials pb pcie people per pfw pipe pitch pj pjrt
 plugin ppo predicated pregraph problem process processing prologue ps pt py python qk qr quadro queued r2c
 radeon raked rblock rd readdir readlink redacted redistribute region registers regs regular relu6
 rematerialization remove rename rewind rewinddir rkb rmb rmbuckets rmdir rmdirs rmfiles rmobjects rmsnorm
-routing rows rpd rs rsec rt rtx rx s2s saves seekdir sequence setvbuf sgl sh sharp silu single sio slinky sm
-smem so specialization splits sqe ssh stable stack stages stat statdirs stateless statvfs stdin stem
-successfully suggested sweep swiglu sxm sxm2 sxm3 sxm4 sxm5 sxm6 symlink synchronization t t1r1s1 t4 tail
-telldir templated tesla tf tfloat th the theoretical threefry ticks tilesize tmpfile tn to token tpu tr
+routing rows rpd rs rsec rt rtx rx s2s saves seekdir sequence setvbuf sgl sh sharp shm silu single sio
+slinky sm smem so specialization splits sqe ssh stable stack stages stat statdirs stateless statvfs stdin
+stem successfully suggested sweep swiglu sxm sxm2 sxm3 sxm4 sxm5 sxm6 symlink synchronization t t1r1s1 t4
+tail telldir templated tesla tf tfloat th the theoretical threefry ticks tilesize tmpfile tn to token tpu tr
 trainium trait traits triton trn1 trn2 truncate tt tx umask unalign undefined unknown unlink unlinkat up us
 user utime v v100 v2 v3 v4 v5e v5p v6e validation via vmid vocab vocabulary wait warmup warpgroupsize
 warpsize waves web wgmma wise with wkb wmb wmma word workgroup wr wrapper wrtn wsec x6 xblock xdl xdlops

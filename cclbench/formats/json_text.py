@@ -90,9 +90,10 @@ class JsonRewriter:
         return self._rewrite_pieces(data[: len(data) - len(self._left)], [*pieces[:at], last[:cut]])
 
     def finish(self) -> bytes:
-        """The remaining bytes; `NotJsonError` if the last text is not terminated."""
+        """The remaining bytes, without a text that is cut at the file's end."""
         data, self._left = self._left, b""
-        return self._rewrite_pieces(data, _TEXT.split(data))
+        *pieces, last = _TEXT.split(data)
+        return self._rewrite_pieces(data, [*pieces, last.partition(b'"')[0]])
 
     def _rewrite_pieces(self, original: bytes, pieces: list[bytes]) -> bytes:
         if not _BETWEEN.match(b" ".join(pieces[0::2])):

@@ -177,7 +177,7 @@ def test_a_newcomer_sees_what_was_done(call: Call, arguments: list[str], tmp_pat
     answer = call(*arguments)
     assert (answer.code, answer.err) == (0, "")
     for words in (
-        "Created", "Filled in from the traces", "Redacted, by rule", "Verified", "Next",
+        "Created", "Filled in from the traces", "Redacted, by kind", "Verified", "Next",
         "  cclbench verify my-job", "  git add workload_cards/my-job.yaml traces/my-job scripts/my-job",
     ):  # fmt: skip
         assert words in answer.out
@@ -206,7 +206,7 @@ def test_json_has_everything_and_no_secret(call: Call, arguments: list[str], tmp
     assert [file["path"] for file in document["files"]] == ["rank0.json.gz"]
     assert document["rows_equal"] > 100
     assert document["redactions"]
-    assert all(set(row) == {"file", "place", "kind", "count", "rule"} for row in document["redactions"])
+    assert all(set(row) == {"file", "place", "kind", "count"} for row in document["redactions"])
     assert not any(secret.decode() in json.dumps(document["redactions"]) for secret in SECRETS)
 
 

@@ -11,7 +11,7 @@ import pytest
 from formats import test_ascend as ascend
 from formats import test_chakra, test_nccl_profiler, test_tpu_duty_cycle
 
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Evidence
 from cclbench.formats.files import read_head
 from cclbench.formats.recognition import recognise_head
@@ -27,7 +27,7 @@ CASES: dict[str, Any] = {
 def copied(source: Path) -> Path:
     target = source.parent / "copy" / source.name
     target.parent.mkdir()
-    redact_file(source, target, identities=collect_identities([source]))
+    redact_evidence(source, target)
     return target
 
 

@@ -26,7 +26,7 @@ from helpers.scalar_files import (
     wandb_record,
 )
 
-from cclbench.contribute.redaction import redact_evidence
+from cclbench.contribute.redaction import PublicNames, redact_evidence
 from cclbench.formats import Evidence, EvidenceReader, recognise_format
 from cclbench.formats.job_log.scalars import PRODUCERS
 from cclbench.formats.tensorboard import TensorBoardEvents
@@ -205,7 +205,7 @@ def test_nothing_but_trainers_numbers_is_published(tmp_path: Path) -> None:
 def test_the_host_in_a_files_name_is_a_host(name: str, host: str, tmp_path: Path) -> None:
     source = tmp_path / name
     source.write_bytes(event_file(STEPS))
-    published = redacted_name(name, collect_identities([source]))
+    published = PublicNames().publish_file_name(name)
     assert host not in published
     assert published.startswith("events.")
 

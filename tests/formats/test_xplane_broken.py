@@ -184,7 +184,7 @@ def made_anew(tmp_path: Path, source: Path) -> tuple[bytes, dict[tuple[str, str]
     """The redacted profile, and how much of each rule was replaced at each place."""
     target = tmp_path / "redacted.xplane.pb"
     replaced = redact_evidence(source, target)
-    return target.read_bytes(), {(one.place, one.rule): one.count for one in replaced}
+    return target.read_bytes(), {(one.place, one.kind): one.count for one in replaced}
 
 
 def test_the_hosts_of_a_profile_and_what_it_complains_of(tmp_path: Path) -> None:

@@ -42,11 +42,11 @@ SIZES: Final = {
 _N: Final = f"(?:{'|'.join(sorted(SIZES, key=len, reverse=True))})"
 _SHAPE: Final = "(?:884|8816|1688|16816|16832|16864)"
 FORM: Final = re.compile(
-    rf"{_N}(?:x{_N}){{1,4}}|{TOKEN.pattern}|[hsi]?{_SHAPE}|{_N}(?:[kmgt]i?b|ul{{0,2}}|[xd])"
+    rf"(?!0){_N}(?:x{_N}){{1,4}}|{TOKEN.pattern}|[hsi]?{_SHAPE}|{_N}(?:[kmgt]i?b|ul{{0,2}}|[xd])"
     r"|(?:x?(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|(?:mx)?fp(?:4|8|16|32|64)))+"
     r"|(?:b?float|u?int)(?:4|8|16|32|64)"
     rf"|sm(?:[5-9]\d|1[0-2]\d)a?|(?:[tdpec]p|hs|bs){_N}|(?:gfx|isa)(?:90[0-9a-c]|94[0-2]|950|1[0-2]\d\d)"
-    r"|policy(?:[3-9]|10)00",
+    r"|policy(?:[3-9]|10)00|p(?:\d\d|9{3,4})",
     re.IGNORECASE,
 )
 """Sizes, shapes of matrix instructions, data types, processors, amounts of memory, parallelism."""

@@ -62,6 +62,8 @@ _READ: Final = re.compile(
     r"|\b(?:seq|rows|in_bytes|out_bytes|threads|pg)=\d{1,13}\b|\branks=\d{1,5}(?:,\d{1,5})*"
     r"|(?<=[ (])T\d(?=[,) ])|\b(?:thread|process) \d{1,7}\b|\bcu[a-z]*[A-Z]\w+_v\d{1,2}0[0-9]0\b"
     r"|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])|(?<=lambda\(\))#\d{1,2}\b"
+    r"|(?:\b|_|-)(?:fusion|copy|start|done|call|reduce|gather|scatter|permute|dot|convolution|while|conditional|tuple"
+    r"|broadcast|transpose|bitcast|convert|slice|pad|add|multiply|subtract|select|iota|element|reshape)\.\d{1,5}\b"
     r"|(?<![\w:])0000(?::[0-9a-fA-F]{2}){2}(?:\.\d)?|\b9223372036854775807\b",
     re.ASCII,
 )
@@ -108,6 +110,11 @@ _TORN_ROW: Final = re.compile(
 def split_torn_rows(text: str) -> str:
     """A log's text with a zero where a line begins within a row, so that its host stands by itself."""
     return _TORN_ROW.sub("\\g<0>\0", text)
+
+
+def _is_short(text: str) -> bool:
+    """Whether a text has no more letters and digits than loose ones may be, but for forms of names."""
+    return sum(len(word) for word in _SIGN.split(text) if not FORM.fullmatch(word)) <= LOOSE
 
 
 def has_token(name: str) -> bool:
@@ -176,7 +183,11 @@ class PublicNames:
             return name
         words = dict.fromkeys(_NAME_WORD.findall(name))
         numbered = dict.fromkeys(_NUMBERED.findall(name))
-        others = [word for word in words if word not in numbered and not is_public_in_a_file_name(word)]
+        others = [
+            word
+            for word in words
+            if not (word in numbered or _NUMBERED.fullmatch(word) or is_public_in_a_file_name(word))
+        ]
         numbers = [word for word in words if word in SIZES and word not in numbered]
         others += numbers if len(numbers) > _FEW_NUMBERS else []
         tokens = iter(map(self.token, others if len(others) <= _MOST_TOKENS else ["-".join(others)]))
@@ -222,7 +233,7 @@ class PublicNames:
                 return False
             letters.append(letters_of(unit, inside=before.count("<") > before.count(">")))
         is_named = any(named for named, *_ in letters)
-        return are_few(letters) and (is_named or text in SIZES or len(_SIGN.sub("", text)) <= LOOSE)
+        return are_few(letters) and (is_named or text in SIZES or _is_short(text))
 
     def _replaced_parts(self, text: str, figures: re.Pattern[str] | None) -> str:
         """A text with its figures and, between them, public units or what replaces them."""

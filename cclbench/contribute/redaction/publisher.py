@@ -13,6 +13,7 @@ from cclbench.contribute.redaction.redactions import Redaction
 from cclbench.ground.text import printable
 
 UNLISTED: Final = "text that is no public name"
+VERSION: Final = re.compile(r"v?\d{1,2}(?:\.\d{1,3}){1,3}(?:\+(?:cu|cuda|rocm)[\d.]{2,5})?", re.ASCII)
 _LONGEST_PLACE: Final = 60
 
 
@@ -32,8 +33,9 @@ class Publisher:
         return new, Counter({UNLISTED: int(new != text)})
 
     def keeps(self, field: str, text: str) -> bool:
-        """Whether a text is the number of a field that is read as a figure, or its owner reveals it."""
-        return self._names.is_revealed(field) or self._names.is_figure(text, field, self._figures)
+        """Whether a text stays: a figure or version, by the name of its field, or revealed."""
+        is_version = "version" in field.lower() and VERSION.fullmatch(text) is not None
+        return is_version or self.reveals(field) or self._names.is_figure(text, field, self._figures)
 
     def publishes(self, key: str) -> bool:
         """Whether a field of that name is published with its value."""

@@ -14,17 +14,19 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cclbench.contribute.redaction.public_names import PublicNames
-from cclbench.contribute.redaction.publisher import UNLISTED
+from cclbench.contribute.redaction.publisher import UNLISTED, VERSION
 from cclbench.contribute.redaction.redactions import Redaction
 from cclbench.ground.errors import UsageError
 
 _PROSE: Final = frozenset({"description", "dataset", "price_source", "source"})
+_NAMES: Final = frozenset({"library_version"})
+"""Texts of a calibration, which are public names or tokens."""
 _VARIABLES: Final = "environment"
 _ADDRESSES: Final = frozenset({"url", "source_url"})
 _UNSTATED: Final = frozenset({"contributor", "description", "evidence", _VARIABLES})
 """Fields whose texts do not make a name public."""
 _WORD: Final = re.compile(r"\S+")
-_PUNCTUATION: Final = ".,;:!?()[]{}\"'`*"
+_PUNCTUATION: Final = ".,;:!?()[]{}\"'`*-"
 _OF_LETTERS: Final = re.compile(
     r"[^\W\d_]+(?:[-'’/][^\W\d_]+)*|[$€]?\d{1,4}(?:[.,:]\d{1,3})?%?|[^\w@/\\]{1,3}"
 )
@@ -51,7 +53,7 @@ def redact_statements(
             _require_plain_address(value, field)
         elif names.is_revealed(field):
             pass
-        elif within == _VARIABLES:
+        elif within == _VARIABLES or (field in _NAMES and not VERSION.fullmatch(value)):
             new = names.publish(value)
         elif field in _PROSE:
             new = _WORD.sub(lambda word: _prose_word(word[0], names), value)
