@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,9 @@ def test_only_what_is_called_a_profile_must_begin_as_one(tmp_path):
         Xplane().refuse(path)
 
 
+TOKEN, STAND_IN = re.compile(rb"x[jqvwxyz]{14}"), b"xqqqqqqqqqqqqqq"
+
+
 def made_anew(tmp_path: Path, source: Path) -> tuple[bytes, dict[tuple[str, str], int]]:
     """The redacted profile, and how much of each rule was replaced at each place."""
     target = tmp_path / "redacted.xplane.pb"
@@ -192,8 +196,9 @@ def test_the_hosts_of_a_profile_and_what_it_complains_of(tmp_path: Path) -> None
     plane = space(Plane("/host:CPU"))
     told = hlo_field(2, b"gpunode-1 has lost events") + hlo_field(3, b"no clock") + hlo_field(4, b"gpunode-1")
     found, replaced = made_anew(tmp_path, write(tmp_path, plane + told))
+    found = TOKEN.sub(STAND_IN, found)
     # errors and warnings are a program's own words, which are not published
-    assert found == plane + hlo_field(2, b"") + hlo_field(3, b"") + hlo_field(4, b"host-1")
+    assert found == plane + hlo_field(2, b"") + hlo_field(3, b"") + hlo_field(4, STAND_IN)
     assert replaced == {("the profile", "host name"): 1, ("the profile", "captured output"): 2}
 
 
@@ -221,16 +226,13 @@ def test_a_text_is_replaced_in_the_plane_that_has_it_and_what_no_schema_knows_is
 
 
 @pytest.mark.parametrize("length", [100, 104, 106, 108, 109, 16_364, 16_365])
-def test_lengths_around_a_text_that_grows_have_as_many_bytes_as_needed(tmp_path: Path, length: int) -> None:
-    """A name becomes shorter; 127 and 16,383 are the last lengths of one byte and of two."""
-    names = ["gpunode-1", "host-1"]
-    planes = [
-        Plane("/host:CPU").line("a", [(name + " add" * (length // 4) + "/" * (length % 4), 0, 1, {})])
-        for name in names
-    ]
-    source = write(tmp_path, space(planes[0]) + hlo_field(4, b"gpunode-1"))
+def test_lengths_around_a_text_that_shrinks_have_as_many_bytes_as_needed(tmp_path: Path, length: int) -> None:
+    """A name becomes a token; 127 and 16,383 are the last lengths of one byte and of two."""
+    names = ["acme" * (length // 4), STAND_IN.decode()]
+    planes = [Plane("/host:CPU").line("a", [(name, 0, 1, {})]) for name in names]
+    source = write(tmp_path, space(planes[0]) + hlo_field(4, names[0].encode()))
     found, _ = made_anew(tmp_path, source)
-    assert found == space(planes[1]) + hlo_field(4, b"host-1")
+    assert TOKEN.sub(STAND_IN, found) == space(planes[1]) + hlo_field(4, STAND_IN)
 
 
 def test_what_a_stat_calls_a_host_is_one_wherever_it_stands(tmp_path: Path) -> None:

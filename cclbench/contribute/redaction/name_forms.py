@@ -23,7 +23,7 @@ LOOSE: Final = 3
 and numbers by themselves, one each.  The shortest secrets have four: a PIN, a number plate."""
 _ARGUMENTS: Final = 8
 """Most numbers other than 0 and 1 of the arguments of a template."""
-_NAMED: Final = 4
+_NAMED: Final = 3
 """Fewest letters of public parts of a text that has loose ones, or more than so many in all."""
 LETTERS: Final = "jqvwxyz"
 """No rule that classifies names has a word of these letters alone."""
@@ -85,7 +85,7 @@ def says_something(unit: str) -> bool:
 def are_few(letters: Iterable[Letters]) -> bool:
     """Whether the letters and digits beside those of public parts are too few for a secret."""
     named, short, loose, numbers = map(sum, zip((0, 0, 0, 0), *letters, strict=True))
-    is_named = named >= (_NAMED if loose else SHORTEST)
+    is_named = named + short >= (_NAMED if loose else 1)
     return loose <= LOOSE and numbers <= _ARGUMENTS and (is_named or named + short + loose <= LOOSE)
 
 
@@ -108,8 +108,9 @@ def _is_public_word(word: str) -> bool:
     """Whether all its parts of three letters are public, and it has one if it is longer than three."""
     if word.lower() in PARTS or FORM.fullmatch(word) or word in SIZES:
         return True
-    letters = [part for part in _letter_parts(word) if not part.isdigit() and len(part) >= SHORTEST]
-    return all(part.lower() in PARTS for part in letters) and bool(letters or len(word) <= LOOSE)
+    parts = [part.lower() for part in _letter_parts(word) if not part.isdigit()]
+    letters = [part for part in parts if len(part) >= SHORTEST]
+    return PARTS.issuperset(letters) and bool(letters or len(word) <= LOOSE or PARTS.issuperset(parts))
 
 
 def _letter_parts(word: str) -> list[str]:

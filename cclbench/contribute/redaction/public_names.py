@@ -232,7 +232,7 @@ class PublicNames:
             if not is_public_unit(unit) or _is_path(unit, before):
                 return False
             letters.append(letters_of(unit, inside=before.count("<") > before.count(">")))
-        is_named = any(named for named, *_ in letters)
+        is_named = any(named + short for named, short, *_ in letters)
         return are_few(letters) and (is_named or text in SIZES or _is_short(text))
 
     def _replaced_parts(self, text: str, figures: re.Pattern[str] | None) -> str:
