@@ -460,6 +460,7 @@ class Exam:
                 self.counts["refused by its reader"] += 1
             else:
                 self.survivors.append(f"{kind}: {reader}: {name}: {secret!r}")
+                print(self.survivors[-1], flush=True)
 
 
 def _is_refused(reader: str, path: Path) -> bool:
