@@ -105,6 +105,7 @@ def test_numbers_of_a_line_stay_where_its_reader_reads_them() -> None:
         ("N/A", "time", True),
         ("12345678", "serial", False),
         ("12345678 acme", "time", False),
+        ("TAN 758234", "time", False),
         ("1" * 21, "time", False),
     ],
 )

@@ -52,6 +52,10 @@ _FIGURE: Final = re.compile(
     re.ASCII,
 )
 """A number of no more digits than sizes have, or a time, also since 1970 in µs or ns."""
+_MEASURES: Final = frozenset(
+    "N/A W kW J mJ V C % Hz MHz GHz B bytes kB KB MB GB KiB MiB GiB ns us ms s min".split()
+)
+"""Words beside the number of a figure."""
 _READ: Final = re.compile(
     r"\b(?:pred|token|bf16|[suf](?:4|8|16|32|64)|f8e\dm\d\w{0,4}|c64|c128)\[[\d,<= ]*\](?:\{[\dTLSE,:()]*\})?"
     r"|\bsizes = \[[\[\]\d, ]*\]|\b(?:seq|op_id|stashed seq) ?= ?\d{1,10}\b|\bProfilerStep#\d{1,9}"
@@ -214,10 +218,7 @@ class PublicNames:
         return (
             figures is not None
             and figures.fullmatch(field.strip()) is not None
-            and all(
-                _FIGURE.fullmatch(unit) or unit == "N/A" or (unit.isalpha() and letters_of(unit)[2] <= 1)
-                for unit in _UNIT.findall(text)
-            )
+            and all(_FIGURE.fullmatch(unit) or unit in _MEASURES for unit in _UNIT.findall(text))
         )
 
     def is_public(self, text: str) -> bool:
