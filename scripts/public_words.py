@@ -48,33 +48,35 @@ MORE: Final = """
 1c11 2021 910b 910c a10 a100 a10g a16w16 a2a a30 a40 a4w4 a800 a8w8 abd ac2g access acl aclnn aclop aclrt
 adapt address addressable ag agg aic aicore aiv al allowed amd and aot ar as assigned at atoa atod
 aunaryfunctor autotune av awaitable b100 b200 b2b b300 bf bitmatrix bk0mk1 bk0nk1 bn bprop bucket
-bunaryfunctor bw by bytecode bz c10 c10d c128 c2c c2r call canonicalization capacity cbid cc cga chdir chmod
-chown cid ck cl claude close closedir cloud cnhw cnt cnt8 combined command commands compacted concluded
-congruous coopa coopb could counting cq creat created cshuffle cu cumem d2d d2h d884 damax db descriptor
-device discovered dispatcher dkb dl dmb do drop dropcache dropout dsa dscd dsec dtoa dtod dup dup2 dynamo
-e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz ediv efficientzerotensor enqueued environment eq eu ev ex
-executions f2f fb fclose fcntl fdatasync fdopen fdopendir fetch fflush fi find float8e4m3 float8e5m2 flush
-fn folder fop fopen fops found fp fractal fragment freopen from fseek fseeko fstat fstatat fsync ftell
-ftruncate fw fxstat fxstatat gaudi gaudi2 gaudi3 gb200 gb300 gddr6 gdr gdrdma ge geforce gen ggml gh200 ghz
-gib git gkgs gl gpt gridwise gt gtx gz h h100 h20 h200 h2d h800 hbm2 hbm2e hbm3 hbm3e hccs headers headobj
-hierarchy highres home host ht htoa htod hub hw hwid hxw i16832 i8816 ib ibext id idx if im2col im2d im3d
-im3d2col in inferentia initialized instinct invoke io ip ipc is iter iters jf k kargs kd key khz kib kjt kv
-l4 l40 l40s le library lifecycle line linear link list listobj ll ll128 ll4mi lm lns loaded lookup lr lseek
-lstat lt lu lxstat lxstat64 m00 m01 map mask mhz mi mi100 mi210 mi250 mi250x mi300a mi300x mi325x mi350x
-mi355x mi50 mib mkbuckets mkdir mkdirat mkdirs mkfifo mknod mkstemp mm mmap module ms msync multi multidel
-multiplicand multiprocessor munmap nchw nd ne net next ngpus nhwckrsc nn nnt no nocast noop not np npu npus
-ns nt nthread number nv nvidia nvl occupancy of ogs on op open openat opendir or out p100 p2p p50 p90 p95
-p99 partials pb pcie people per pfw pg pipe pitch pj pjrt plugin ppo predicated pregraph problem process
-processing prologue ps pt ptop py python qk qr quadro queued r2c radeon raked rblock rd readdir readlink
-redacted redistribute region registers regs regular relu6 rematerialization remove rename rewind rewinddir
-rkb rmb rmbuckets rmdir rmdirs rmfiles rmobjects rmsnorm room routing rows rpd rs rsec rt rtx rx s2s saves
-seekdir sequence setvbuf sgl sh sharp shm silu single sio sl slinky sm smem so specialization splits sqe ssh
-stable stack stages stat statdirs stateless statvfs stdin stem successfully suggested sweep swiglu sxm sxm2
-sxm3 sxm4 sxm5 sxm6 symlink synchronization t t1r1s1 t4 tail tc telldir templated tesla tf tfloat th the
-theoretical threefry ticks tilesize tmpfile tn to token tpu tr trainium trait traits triton trn1 trn2
-truncate tt tx umask unalign undefined unknown unlink unlinkat up us user usermarker utf utime v v100 v2 v3
-v4 v5e v5p v6e validation via vmid vocab vocabulary wait warmup warpgroupsize warpsize waves web wgmma wise
-with wkb wmb wmma word workgroup wr wrapper wrtn wsec x6 xblock xdl xdlops xstat yblock zblock
+bunaryfunctor bw by bytecode bz c10 c10d c128 c2c c2r call canonicalization capacity cbid cc cd cga chdir
+chmod chown cid ck cl claude close closedir cloud cnhw cnt cnt8 combined command commands compacted
+concluded conda congruous coopa coopb could counting cpus cq creat created cshuffle cu cumem d2d d2h d884
+damax db deepspeed descriptor device discovered dispatcher dkb dl dmb do drop dropcache dropout dsa dscd
+dsec dtoa dtod dup dup2 dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz echo ediv efficientzerotensor
+enqueued environment eq eu ev ex exclusive exec executions exit f2f fb fclose fcntl fdatasync fdopen
+fdopendir fetch fflush fi find float8e4m3 float8e5m2 flush fn folder fop fopen fops found fp fractal
+fragment freopen from fseek fseeko fstat fstatat fsync ftell ftruncate fw fxstat fxstatat gaudi gaudi2
+gaudi3 gb200 gb300 gddr6 gdr gdrdma ge geforce gen ggml gh200 ghz gib git gkgs gl gpt gpus gres gridwise gt
+gtx gz h h100 h20 h200 h2d h800 hbm2 hbm2e hbm3 hbm3e hccs headers headobj hierarchy highres home host ht
+htoa htod hub hw hwid hxw i16832 i8816 ib ibext id idx if im2col im2d im3d im3d2col in inferentia
+initialized instinct invoke io ip ipc is iter iters jf k kargs kd key khz kib kjt kv l4 l40 l40s le library
+lifecycle line linear link list listobj ll ll128 ll4mi lm lns loaded lookup lr lseek lstat lt lu lxstat
+lxstat64 m00 m01 map mask mhz mi mi100 mi210 mi250 mi250x mi300a mi300x mi325x mi350x mi355x mi50 mib
+mkbuckets mkdir mkdirat mkdirs mkfifo mknod mkstemp mm mmap module mpirun ms msync multi multidel
+multiplicand multiprocessor munmap nchw nd ne net next ngpus nhwckrsc nn nnodes nnt no nocast noop not np
+nproc npu npus ns nt ntasks nthread number nv nvidia nvl occupancy of ogs on op open openat opendir or out
+p100 p2p p50 p90 p95 p99 partials partition pb pcie people per pfw pg pip pipe pitch pj pjrt plugin ppo
+predicated pregraph problem process processing prologue ps pt ptop py python qk qr quadro queued r2c radeon
+raked rblock rd readdir readlink redacted redistribute region registers regs regular relu6 rematerialization
+remove rename rewind rewinddir rkb rmb rmbuckets rmdir rmdirs rmfiles rmobjects rmsnorm room routing rows
+rpd rs rsec rt rtx rx s2s saves sbatch seekdir sequence setvbuf sgl sh sharp shm silu single sio sl slinky
+sm smem so specialization splits sqe srun ssh stable stack stages stat statdirs stateless statvfs stdin stem
+successfully suggested sweep swiglu sxm sxm2 sxm3 sxm4 sxm5 sxm6 symlink synchronization t t1r1s1 t4 tail tc
+telldir templated tesla tf tfloat th the theoretical threefry ticks tilesize tmpfile tn to token torchrun
+tpu tr trainium trait traits triton trn1 trn2 truncate tt tx umask unalign undefined unknown unlink unlinkat
+up us user usermarker utf utime v v100 v2 v3 v4 v5e v5p v6e validation via vmid vocab vocabulary wait warmup
+warpgroupsize warpsize waves web wgmma wise with wkb wmb wmma word workgroup wr wrapper wrtn wsec x6 xblock
+xdl xdlops xstat yblock zblock
 """
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MANGLED: Final = re.compile(r"\d+[A-Za-z]{3,}|.*(?:EEE|[IE]Li|NS_|NS\d|ELb)")

@@ -53,6 +53,10 @@ def test_a_public_name_stays(name: str) -> None:
                 "0x11, 0x11, 0x11",
                 "%70%11%11%ab",
                 "11111",
+                "Cijk_A1B1C1111_MT64x64x32",
+                "sm11111",
+                "bs1111",
+                "4711",
             )
         ),
         *((secret, "") for secret in ("B-T8 111", "0x11, 0x11, 0x11")),

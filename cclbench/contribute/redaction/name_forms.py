@@ -144,7 +144,9 @@ def _is_public_product(name: str) -> bool:
     """Whether each parameter of a product of Tensile is a short code or has public initials."""
     words = re.findall(r"[^\W_]+", name)
     return all(
-        _CODE_OF_PRODUCT.fullmatch(word) or (not word.isdigit() and _is_public_word(word)) for word in words
+        _CODE_OF_PRODUCT.fullmatch(word)
+        or (not word.isdigit() and _is_public_word(word) and letters_of(word)[2] <= LOOSE)
+        for word in words
     )
 
 
