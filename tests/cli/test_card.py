@@ -285,6 +285,6 @@ def test_names_of_files_are_no_way_out(call: Call, arguments: list[str], tmp_pat
     collection = tmp_path / "collection"
     published = [path for path in collection.rglob("*") if path.is_file()]
     assert not any("touch" in path.name for path in published)
-    assert any(re.fullmatch(r"[a-z-]+-rank0\.json\.gz", path.name) for path in published)
-    assert collection / "scripts/my-job/redacted-secret.sh" in published
+    assert any(re.fullmatch(r"[\w-]+-rank0\.json\.gz", path.name) for path in published)
+    assert len([path for path in published if path.suffix == ".sh"]) == 2
     assert not any(encoded in path.name or encoded.encode() in path.read_bytes() for path in published)

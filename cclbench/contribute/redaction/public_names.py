@@ -63,7 +63,7 @@ _READ: Final = re.compile(
     r"|(?<=\.py)(?::\d{1,5}\b|\(\d{1,5}\)(?=: ))|\bhcom_[A-Za-z]+__\d{1,4}(?:_\d{1,4}){1,2}\b"
     r"|\b(?:regs|(?:static|dynamic)_shared|(?:private|group)_mem|occ_pct|size|dest|async):\d{1,13}(?:\.\d{1,3})?"
     r"|\b(?:grid|block):\d{1,10}(?:,\d{1,5}){0,2}"
-    r"|\b(?:seq|rows|in_bytes|out_bytes|threads|pg)=\d{1,13}\b|\branks=\d{1,5}(?:,\d{1,5})*"
+    r"|\b(?:seq|rows|in_bytes|out_bytes|pg)=\d{1,13}\b|\b(?:ranks|threads)=\d{1,7}(?:,\d{1,7})*"
     r"|(?<=[ (])T\d(?=[,) ])|\b(?:thread|process) \d{1,7}\b|\bcu[a-z]*[A-Z]\w+_v\d{1,2}0[0-9]0\b"
     r"|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])|(?<=lambda\(\))#\d{1,2}\b"
     r"|(?:\b|_|-)(?:fusion|copy|start|done|call|reduce|gather|scatter|permute|dot|convolution|while|conditional|tuple"
@@ -225,8 +225,9 @@ class PublicNames:
         """Whether a text may be published as it is."""
         if self.is_kept(text):
             return True
+        rest = _READ.sub(lambda read: _SHORT_WORDS.sub(" ", read[0]), text)
         letters = list[Letters]()
-        for match in _UNIT.finditer(_READ.sub(lambda read: _SHORT_WORDS.sub(" ", read[0]), text)):
+        for match in _UNIT.finditer(rest):
             unit, before = match[0], match.string[: match.start()]
             if self.is_kept(unit):
                 continue
@@ -234,7 +235,7 @@ class PublicNames:
                 return False
             letters.append(letters_of(unit, inside=before.count("<") > before.count(">")))
         is_named = any(named + short for named, short, *_ in letters)
-        return are_few(letters) and (is_named or text in SIZES or _is_short(text))
+        return are_few(letters) and (is_named or rest in SIZES or _is_short(rest))
 
     def _replaced_parts(self, text: str, figures: re.Pattern[str] | None) -> str:
         """A text with its figures and, between them, public units or what replaces them."""
