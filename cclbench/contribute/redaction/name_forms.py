@@ -21,6 +21,8 @@ PARTS: Final = frozenset(
 LOOSE: Final = 3
 """Most characters of a text that are those of no public part: letters, digits of a number that is no size,
 and numbers by themselves, one each.  The shortest secrets have four: a PIN, a number plate."""
+_BESIDE_PARTS: Final = 1
+"""Most letters of a word that are those of no public part: `splitK`, `AFunctor`."""
 _ARGUMENTS: Final = 8
 """Most numbers other than 0 and 1 of the arguments of a template."""
 _NAMED: Final = 3
@@ -36,7 +38,8 @@ _LETTER_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 """Parts of a word: by its capitals, and numbers."""
 SIZES: Final = {
     "0",
-    *(str(n) for odd in range(1, 16, 2) for power in range(17) if (n := odd << power) <= 1 << 16),
+    *(str(n) for odd in range(1, 16, 2) for power in range(14) if (n := odd << power) < 10_000),
+    *(str(odd << power) for odd in (1, 3, 7) for power in range(11, 17) if 10_000 < odd << power <= 1 << 16),
 }
 """Sizes of tiles, vectors, blocks and types; a number of one digit is one."""
 _N: Final = f"(?:{'|'.join(sorted(SIZES, key=len, reverse=True))})"
@@ -111,7 +114,9 @@ def _is_public_word(word: str) -> bool:
         return True
     parts = [part.lower() for part in _letter_parts(word) if not part.isdigit()]
     letters = [part for part in parts if len(part) >= SHORTEST]
-    return PARTS.issuperset(letters) and bool(letters or len(word) <= LOOSE or PARTS.issuperset(parts))
+    others = sum(len(part) for part in parts if part not in PARTS)
+    is_named = bool(letters) and others <= _BESIDE_PARTS
+    return PARTS.issuperset(letters) and (is_named or len(word) <= LOOSE or others == 0)
 
 
 def _letter_parts(word: str) -> list[str]:
@@ -143,10 +148,9 @@ def letters_of(unit: str, *, inside: bool = False) -> Letters:
 
 def _is_public_product(name: str) -> bool:
     """Whether each parameter of a product of Tensile is a short code or has public initials."""
-    words = re.findall(r"[^\W_]+", name)
+    words = (re.sub(r"n?\d{1,3}$", "", word) or word for word in re.findall(r"[^\W_]+", name))
     return all(
-        _CODE_OF_PRODUCT.fullmatch(word)
-        or (not word.isdigit() and _is_public_word(word) and letters_of(word)[2] <= LOOSE)
+        _CODE_OF_PRODUCT.fullmatch(word) or (_is_public_word(word) and letters_of(word)[2] <= LOOSE)
         for word in words
     )
 

@@ -56,6 +56,7 @@ _MEASURES: Final = re.compile(
     r"N/A|W|kW|J|mJ|V|C|%|Hz|MHz|GHz|B|bytes|kB|KB|MB|GB|KiB|MiB|GiB|ns|us|ms|s|min"
 )
 """Words beside the number of a figure."""
+_OF_NO_FIGURE: Final = frozenset("<>{}=|;&*`")
 _READ: Final = re.compile(
     r"\b(?:pred|token|bf16|[suf](?:4|8|16|32|64)|f8e\dm\d\w{0,4}|c64|c128)\[[\d,<= ]*\](?:\{[\dTLSE,:()]*\})?"
     r"|\bsizes = \[[\[\]\d, ]*\]|\b(?:seq|op_id|stashed seq) ?= ?\d{1,10}\b|\bProfilerStep#\d{1,9}"
@@ -218,6 +219,7 @@ class PublicNames:
         return (
             figures is not None
             and figures.fullmatch(field.strip()) is not None
+            and not _OF_NO_FIGURE.intersection(text)
             and all(_FIGURE.fullmatch(unit) or _MEASURES.fullmatch(unit) for unit in _UNIT.findall(text))
         )
 

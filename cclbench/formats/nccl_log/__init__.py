@@ -51,7 +51,7 @@ class NcclLog(EvidenceReader):
         r"|\b(?:[NR]CCL version ?:? ?|cudaDriverVersion |(?:HIP|ROCm) version ?: ?)"
         r"[\d.]{3,20}(?:\+cuda[\d.]{2,9})?"
         r"|\bChannel \d{2,3}/(?:0x)?\d{1,3}(?: : +[\d ]+)?|\b\d{1,13} Bytes -> Algo \w{1,20} proto \w{1,20}"
-        r"|\d{1,4}(?:\[\d{1,7}\])? -> \d{1,4}(?:\[\d{1,7}\])?"
+        r"|(?<!\w)\d{1,4}(?:\[\d{1,7}\])? -> \d{1,4}(?:\[\d{1,7}\])?"
     )
     tested = (
         "real: calls of an FSDP job on 8 GPUs, NCCL 2.28; documentation: logs in public repositories, layouts"
