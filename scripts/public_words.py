@@ -81,7 +81,7 @@ xdl xdlops xstat yblock zblock
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MANGLED: Final = re.compile(r"\d+[A-Za-z]{3,}|.*(?:EEE|[IE]Li|NS_|NS\d|ELb)")
 PRIVATE: Final = (
-    "account apikey email job login mac owner password phone private project room secret ssn uuid username"
+    "account apikey email job login mac owner password phone project room secret ssn uuid username"
 )
 """Words that name what is nobody else's: a field that is called so is not published."""
 HEAD: Final = """\

@@ -65,7 +65,7 @@ _MANY_CODES: Final = ("_Z", "Cijk_")
 """Beginnings of names of codes: mangled ones, products of Tensile."""
 _CODE_OF_PRODUCT: Final = re.compile(
     r"(?:[BHSDZCI]|A[FG]|B[HLS]|C[BD]|F[L8]|HA|HH|I8|I?U|K|M[IOT]|N[TV]n?|P[K]|S[BEKNSU]|T[T]|THn?|V[SW]n?|W[GS])"
-    r"\d{0,3}(?:x\d{1,3}){0,3}|AF\dEM\d|(?:WGM|LWPM|USFGRO)n\d{1,3}|U64SL\d|\d{1,3}"
+    r"\d{0,3}(?:x\d{1,3}){0,3}|AF\dEM\d|ASGT\d{1,4}|MAC|MMFGLC|LBSPP\d{1,3}|(?:WGM|LWPM|USFGRO)n\d{1,3}|U64SL\d|\d{1,3}"
 )
 """A parameter of a product by its initials, or its indices."""
 Letters = tuple[int, int, int, int]
@@ -148,10 +148,13 @@ def letters_of(unit: str, *, inside: bool = False) -> Letters:
 
 def _is_public_product(name: str) -> bool:
     """Whether each parameter of a product of Tensile is a short code or has public initials."""
+
+    def has_public_initials(word: str) -> bool:
+        parts = [part.lower() for part in _letter_parts(word) if len(part) >= SHORTEST and part.isalpha()]
+        return bool(parts) and PARTS.issuperset(parts) and letters_of(word)[2] <= LOOSE
+
     return all(
-        _CODE_OF_PRODUCT.fullmatch(word)
-        or (not word.isdigit() and _is_public_word(word) and letters_of(word)[2] <= LOOSE)
-        for word in re.findall(r"[^\W_]+", name)
+        _CODE_OF_PRODUCT.fullmatch(word) or has_public_initials(word) for word in re.findall(r"[^\W_]+", name)
     )
 
 
