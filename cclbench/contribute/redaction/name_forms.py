@@ -65,7 +65,7 @@ _MANY_CODES: Final = ("_Z", "Cijk_")
 """Beginnings of names of codes: mangled ones, products of Tensile."""
 _CODE_OF_PRODUCT: Final = re.compile(
     r"(?:[BHSDZCI]|A[FG]|B[HLS]|C[BD]|F[L8]|HA|HH|I8|I?U|K|M[IOT]|N[TV]n?|P[K]|S[BEKNSU]|T[T]|THn?|V[SW]n?|W[GS])"
-    r"\d{0,3}(?:x\d{1,3}){0,3}|AF\dEM\d|ASGT\d{1,4}|MAC|MMFGLC|LBSPP\d{1,3}|(?:WGM|LWPM|USFGRO)n\d{1,3}|U64SL\d|\d{1,3}"
+    r"\d{0,3}(?:x\d{1,3}){0,3}|AF\dEM\d|ASGT\d{1,4}|MAC|MMFGLC|kd|LBSPP\d{1,3}|(?:WGM|LWPM|USFGRO)n\d{1,3}|U64SL\d|\d{1,3}"
 )
 """A parameter of a product by its initials, or its indices."""
 Letters = tuple[int, int, int, int]
