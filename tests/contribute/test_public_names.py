@@ -110,6 +110,8 @@ def test_numbers_of_a_line_stay_where_its_reader_reads_them() -> None:
         ("12345678", "serial", False),
         ("12345678 acme", "time", False),
         ("TAN 758234", "time", False),
+        ("2024/01/15 10:11:12.123", "time", True),
+        ("+49 30 7918 5811", "time", False),
         ("1" * 21, "time", False),
     ],
 )

@@ -56,6 +56,7 @@ _MEASURES: Final = re.compile(
     r"N/A|W|kW|J|mJ|V|C|%|Hz|MHz|GHz|B|bytes|kB|KB|MB|GB|KiB|MiB|GiB|ns|us|ms|s|min"
 )
 """Words beside the number of a figure."""
+_BETWEEN_FIGURES: Final = re.compile(r"[,\[\]()]")
 _OF_NO_FIGURE: Final = frozenset("<>{}=|;&*`")
 _READ: Final = re.compile(
     r"\b(?:pred|token|bf16|[suf](?:4|8|16|32|64)|f8e\dm\d\w{0,4}|c64|c128)\[[\d,<= ]*\](?:\{[\dTLSE,:()]*\})?"
@@ -115,6 +116,16 @@ _TORN_ROW: Final = re.compile(
 def split_torn_rows(text: str) -> str:
     """A log's text with a zero where a line begins within a row, so that its host stands by itself."""
     return _TORN_ROW.sub("\\g<0>\0", text)
+
+
+def _is_measured(text: str) -> bool:
+    """Whether a text is a number with its unit, or a day and a time."""
+    first, _, second = text.strip(" \"'").partition(" ")
+    if _MEASURES.fullmatch(first):
+        return not second
+    is_time = first[4:5] in ("-", "/") and ":" in second
+    measured = not second or _MEASURES.fullmatch(second) or (is_time and _FIGURE.fullmatch(second))
+    return _FIGURE.fullmatch(first) is not None and bool(measured)
 
 
 def _is_short(text: str) -> bool:
@@ -220,7 +231,7 @@ class PublicNames:
             figures is not None
             and figures.fullmatch(field.strip()) is not None
             and not _OF_NO_FIGURE.intersection(text)
-            and all(_FIGURE.fullmatch(unit) or _MEASURES.fullmatch(unit) for unit in _UNIT.findall(text))
+            and all(map(_is_measured, filter(None, map(str.strip, _BETWEEN_FIGURES.split(text)))))
         )
 
     def is_public(self, text: str) -> bool:
