@@ -45,39 +45,45 @@ KNOWN: Final = (
 )
 """Parts of cclbench whose literals are names that it reads."""
 MORE: Final = """
-1c11 910b 910c a10 a100 a10g a16w16 a2a a30 a40 a4w4 a800 a8w8 abd ac2g access account acl aclnn aclop
-aclrt adapt address addressable ag agg aic aicore aiv al allowed amd and aot ar as assigned at autotune
-awaitable b100 b200 b2b b300 bf bitmatrix bk0mk1 bk0nk1 bn bprop bucket by bytecode c10 c10d c2c c2r
-call canonicalization capacity cbid cga chdir chmod chown cid ck cl claude close closedir cloud cnhw
-cnt cnt8 combined command commands compacted concluded congruous could counting creat created cshuffle
-cu d2d d2h d884 damax db descriptor device discovered dispatcher dkb dmb drop dropcache dropout dsa
-dscd dsec dup dup2 dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz ediv efficientzerotensor email
-enqueued environment eq ev executions f2f fclose fcntl fdatasync fdopen fdopendir fetch fflush find
-float8e4m3 float8e5m2 flush fn folder fop fopen fops found fp fractal fragment freopen from fseek
-fseeko fstat fstatat fsync ftell ftruncate fxstat fxstatat gaudi gaudi2 gaudi3 gb200 gb300 gddr6 ge
-geforce gen ggml gh200 ghz gib git gkgs gpt gridwise gt gtx gz h100 h20 h200 h2d h800 hbm2 hbm2e hbm3
-hbm3e hccs headers headobj hierarchy highres home host ht hub hw hwid hxw i16832 i8816 ibext id idx if
-im2col im2d im3d im3d2col in inferentia initialized instinct invoke io ipc is iter iters job kargs key
-khz kib kjt kv l4 l40 l40s le library lifecycle line linear link list listobj ll ll128 ll4mi lm lns
-loaded lookup lr lseek lstat lt lxstat lxstat64 m00 m01 mac map mask mhz mi100 mi210 mi250 mi250x
-mi300a mi300x mi325x mi350x mi355x mi50 mib mkbuckets mkdir mkdirat mkdirs mkfifo mknod mkstemp mm mmap
-module ms msync multi multidel multiplicand multiprocessor munmap nchw nd ne next ngpus nhwckrsc nn nnt
-no nocast noop not npu npus ns nt nthread number nv nvidia nvl occupancy of ogs on op open openat
-opendir or out p100 p2p p50 p90 p95 p99 partials password pcie people per phone pipe pitch pjrt plugin
-ppo predicated pregraph private problem process processing prologue py python qk quadro queued r2c
-radeon raked rblock readdir readlink redacted redistribute region registers regs regular relu6
-rematerialization remove rename rewind rewinddir rkb rmb rmbuckets rmdir rmdirs rmfiles rmobjects
-rmsnorm routing rows rs rsec rtx rx s2s saves secret seekdir sensitive sequence setvbuf sgl sharp silu
-single sio slinky sm smem so specialization splits sqe ssh stable stack stages stat statdirs stateless
-statvfs stdin stem successfully suggested sweep swiglu sxm sxm2 sxm3 sxm4 sxm5 sxm6 symlink
-synchronization t1r1s1 t4 tail telldir templated tesla tfloat the theoretical threefry ticks tilesize
-tmpfile tn to token tpu trainium trait traits triton trn1 trn2 truncate tt tx umask unalign undefined
-unknown unlink unlinkat up us user utime v100 v2 v3 v4 v5e v5p v6e validation via vmid vocab vocabulary
-wait warmup warpgroupsize warpsize waves web wgmma wise with wkb wmb wmma word workgroup wrapper wrtn
-wsec x6 xblock xdl xdlops xstat yblock zblock
+1c11 2021 910b 910c a10 a100 a10g a16w16 a2a a30 a40 a4w4 a800 a8w8 abd ac2g access acl aclnn aclop aclrt
+adapt address addressable ag agg aic aicore aiv al allowed amd and aot ar as assigned at atoa atod
+aunaryfunctor autotune av awaitable b100 b200 b2b b300 bf bitmatrix bk0mk1 bk0nk1 bn bprop bucket
+bunaryfunctor bw by bytecode bz c10 c10d c128 c2c c2r call canonicalization capacity cbid cc cd cga chdir
+chmod chown cid ck cl claude close closedir cloud cnhw cnt cnt8 combined command commands compacted
+concluded conda congruous coopa coopb could counting cpus cq creat created cshuffle cu cumem d2d d2h d884
+damax db deepspeed descriptor device discovered dispatcher dkb dl dmb do drop dropcache dropout dsa dscd
+dsec dtoa dtod dup dup2 dynamo e2e e2el e2m1fn e4m3fn e4m3fnuz e5m2fnuz echo ediv efficientzerotensor
+enqueued environment eq eu ev ex exclusive exec executions exit f2f fb fclose fcntl fdatasync fdopen
+fdopendir fetch fflush fi find float8e4m3 float8e5m2 flush fn folder fop fopen fops found fp fractal
+fragment freopen from fseek fseeko fstat fstatat fsync ftell ftruncate fw fxstat fxstatat gaudi gaudi2
+gaudi3 gb200 gb300 gddr6 gdr gdrdma ge geforce gen ggml gh200 ghz gib git gkgs gl gpt gpus gres gridwise gt
+gtx gz h h100 h20 h200 h2d h800 hbm2 hbm2e hbm3 hbm3e hccs headers headobj hierarchy highres home host ht
+htoa htod hub hw hwid hxw i16832 i8816 ib ibext id idx if im2col im2d im3d im3d2col in inferentia
+initialized instinct invoke io ip ipc is iter iters jf k kargs kd key khz kib kjt kv l4 l40 l40s le library
+lifecycle line linear link list listobj ll ll128 ll4mi lm lns loaded lookup lr lseek lstat lt lu lxstat
+lxstat64 m00 m01 map mask mhz mi mi100 mi210 mi250 mi250x mi300a mi300x mi325x mi350x mi355x mi50 mib
+mkbuckets mkdir mkdirat mkdirs mkfifo mknod mkstemp mm mmap module mpirun ms msync multi multidel
+multiplicand multiprocessor munmap nchw nd ne net next ngpus nhwckrsc nn nnodes nnt no nocast noop not np
+nproc npu npus ns nt ntasks nthread number nv nvidia nvl occupancy of ogs on op open openat opendir or out
+p100 p2p p50 p90 p95 p99 partials partition pb pcie people per pfw pg pip pipe pitch pj pjrt plugin ppo
+predicated pregraph problem process processing prologue ps pt ptop py python qk qr quadro queued r2c radeon
+raked rblock rd readdir readlink redacted redistribute region registers regs regular relu6 rematerialization
+remove rename rewind rewinddir rkb rmb rmbuckets rmdir rmdirs rmfiles rmobjects rmsnorm room routing rows
+rpd rs rsec rt rtx rx s2s saves sbatch seekdir sequence setvbuf sgl sh sharp shm silu single sio sl slinky
+sm smem so specialization splits sqe srun ssh stable stack stages stat statdirs stateless statvfs stdin stem
+successfully suggested sweep swiglu sxm sxm2 sxm3 sxm4 sxm5 sxm6 symlink synchronization t t1r1s1 t4 tail tc
+telldir templated tesla tf tfloat th the theoretical threefry ticks tilesize tmpfile tn to token torchrun
+tpu tr trainium trait traits triton trn1 trn2 truncate tt tx umask unalign undefined unknown unlink unlinkat
+up us user usermarker utf utime v v100 v2 v3 v4 v5e v5p v6e validation via vmid vocab vocabulary wait warmup
+warpgroupsize warpsize waves web wgmma wise with wkb wmb wmma word workgroup wr wrapper wrtn wsec x6 xblock
+xdl xdlops xstat yblock zblock
 """
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _MANGLED: Final = re.compile(r"\d+[A-Za-z]{3,}|.*(?:EEE|[IE]Li|NS_|NS\d|ELb)")
+PRIVATE: Final = (
+    "account apikey email job login mac owner password phone project room secret ssn uuid username"
+)
+"""Words that name what is nobody else's: a field that is called so is not published."""
 HEAD: Final = """\
 # Parts of the words that `public_names` publishes, in lower case; made by scripts/public_words.py from the
 # literals of cclbench's readers and rules, the catalog's machines, operators of PyTorch 2.14 and JAX 0.10,
@@ -220,7 +226,8 @@ def main() -> None:
         if _SHORTEST <= len(part) <= _LONGEST
     }
     machines = {word.lower() for word in machines if len(word) >= _SHORTEST}
-    print(HEAD + textwrap.fill(" ".join(sorted(parts | machines | set(MORE.split()))), 108))
+    public = (parts | machines | set(MORE.split())) - set(PRIVATE.split())
+    print(HEAD + textwrap.fill(" ".join(sorted(public)), 108))
 
 
 def _camel_case(name: str) -> str:

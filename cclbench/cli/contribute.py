@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NONE: Final = "none"
 """The answer that leaves a field open which only metrics need."""
-_COLUMNS: Final = ("file", "place", "kind", "count", "rule")
+_COLUMNS: Final = ("file", "place", "kind", "count")
 
 
 @click.command()
@@ -48,14 +48,14 @@ _COLUMNS: Final = ("file", "place", "kind", "count", "rule")
     "--reveal",
     multiple=True,
     metavar="KEY",
-    help="Keep the values of a field or environment variable, named as in the review list.",
+    help="Keep the values of a field of the traces or the card.",
 )
 @click.option(
     "--keep-names",
     "kept_names",
     multiple=True,
     metavar="PATTERN",
-    help="Keep names in the traces, such as 'MyModel*', that would become tokens.",
+    help="Keep names in traces and scripts, such as 'MyModel*', that would become tokens.",
 )
 @click.option(
     "--no-input", is_flag=True, help="Do not prompt: list the card's missing fields, and exit with 1."
@@ -98,10 +98,10 @@ def contribute(
     Missing fields of the card, or all without one, are taken from the traces, job logs and the model's
     config.json, or prompted for: those that every card has, and those that metrics of these traces need.
     Redacted copies go into workload_cards/, traces/ID/ and scripts/ID/, with a manifest of every file's
-    SHA-256 and the results; the originals are not changed. Nothing is written if a secret would remain or
-    redaction changes a result. Of the traces' texts only public names are published, such as those of
-    kernels and operators; any other becomes a token, except with --keep-names. The review list shows what
-    was redacted, by which rule and where; --reveal keeps what is not secret.
+    SHA-256 and the results; the originals are not changed. Nothing is written if redaction changes a
+    result. Of texts in traces and scripts only public names are published, such as those of kernels and
+    operators; any other becomes a token, except with --keep-names. The review list shows what was
+    redacted, and where; --reveal keeps the values of a field.
 
     \b
     Examples:

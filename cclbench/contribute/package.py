@@ -30,7 +30,7 @@ from cclbench.contribute.completion import (
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import DataPointPlace, file_digest, file_names, place_of
 from cclbench.contribute.record import row_changes
-from cclbench.contribute.redacted import Originals, redact_copies, require_clean
+from cclbench.contribute.redacted import Originals, redact_copies
 from cclbench.contribute.redaction import by_kind
 from cclbench.contribute.settling import begin_card, configured_sizes, settle_card
 from cclbench.contribute.sizes import TraceSizes, trace_sizes
@@ -126,7 +126,7 @@ def make_data_point(
 
     `traces` is a folder, a trace or an archive; `ask` supplies fields that neither card nor traces state, its
     id without a card.
-    `CheckFailed` if the card is wrong or incomplete, a secret would be left or a result would change;
+    `CheckFailed` if the card is wrong or incomplete, or a result would change;
     `UsageError` if the data point exists already.
     """
     value = begin_card(card, ask)
@@ -159,12 +159,11 @@ def make_data_point(
             engine=engine,
         )
         staged = DataPointPlace(scratch / "new", target.id)
-        files = {file.name: file.path for file in _all_files(source)}
-        originals = Originals(files, programs, card, settled.card, calibration)
+        files = {file.name: (file.path, file.reader) for file in _all_files(source)}
+        originals = Originals(files, programs, settled.card, calibration)
         copies = redact_copies(
             originals,
             staged,
-            scratch,
             reveal=options.reveal,
             kept_names=options.kept_names,
             engine=engine,
@@ -179,7 +178,6 @@ def make_data_point(
         staged.card_path.parent.mkdir(parents=True, exist_ok=True)
         staged.card_path.write_text(render_card(copies.card, gaps=False), encoding="utf-8")
         check(validate_card(staged.card_path))
-        require_clean(staged, copies.identities)
         proven = _prove_results(source, staged, store, options.reading, engine, progress)
         with evidence_elsewhere([]) as nowhere:
             manifest = record_data_point(
@@ -192,7 +190,6 @@ def make_data_point(
                 engine=engine,
                 progress=progress,
             )
-        require_clean(staged, copies.identities)
         sizes = trace_sizes([file.path for file in source.files], run)
         uploads = _move_into_place(staged, target, entries, options)
     return Contribution(

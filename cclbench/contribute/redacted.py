@@ -3,36 +3,31 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cclbench.card.read import read_card
-from cclbench.card.write import render_card
+import msgspec
+
 from cclbench.contribute import redaction
 from cclbench.contribute.completion import Value
 from cclbench.contribute.place import DataPointPlace, safe_names
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.ground.errors import CheckFailed
-from cclbench.ground.text import listed
+from cclbench.ground import yaml_file
 
 if TYPE_CHECKING:
-    from cclbench.contribute.redaction import Identities, Redaction
-
-_LISTED = 20
+    from cclbench.contribute.redaction import PublicNames, Redaction
 
 
 @dataclass(frozen=True)
 class Originals:
-    """Traces and scripts by the contributor's own names, the card's file if there is one, its fields so far,
-    and the calibration that it names."""
+    """Traces, with their readers, and scripts by the contributor's own names, the card's fields so far, and
+    the calibration that it names."""
 
-    traces: Mapping[str, Path]
+    traces: Mapping[str, tuple[Path, str]]
     scripts: Mapping[str, Path]
-    card_file: Path | None
     card: Value
     calibration: Path | None
 
@@ -45,13 +40,11 @@ class RedactedCopies:
     traces: Mapping[str, str]
     scripts: Mapping[str, str]
     redactions: tuple[Redaction, ...]
-    identities: Identities
 
 
 def redact_copies(
     originals: Originals,
     staged: DataPointPlace,
-    scratch: Path,
     *,
     reveal: Sequence[str] = (),
     kept_names: Sequence[str] = (),
@@ -60,58 +53,43 @@ def redact_copies(
 ) -> RedactedCopies:
     """Write redacted files to their places in `staged`; the card is returned as its fields.
 
-    `reveal` names fields and variables whose values stay, `kept_names` patterns of names in traces that stay.
+    `reveal` names fields and variables whose values stay, `kept_names` patterns of names in traces and
+    scripts that stay.
     """
-    plain = scratch / "plain" / f"{staged.id}.yaml"
-    hidden = scratch / "redacted" / plain.name
-    plain.parent.mkdir()
-    plain.write_text(render_card(originals.card, gaps=False), encoding="utf-8")
-    calibrations = [path for path in (originals.calibration,) if path is not None]
-    cards = [path for path in (originals.card_file, plain) if path is not None]
-    files = [*originals.traces.values(), *originals.scripts.values(), *cards, *calibrations]
-    identities = redaction.collect_identities(files, reveal, kept_names)
-    traces = safe_names(originals.traces, partial(redaction.evidence_name, identities=identities))
-    scripts = safe_names(originals.scripts, partial(redaction.redacted_name, identities=identities))
-    tasks = [
-        *((path, staged.traces_folder / traces[name]) for name, path in originals.traces.items()),
-        *((path, staged.scripts_folder / scripts[name]) for name, path in originals.scripts.items()),
-        *((path, staged.calibration_path) for path in calibrations),
-        (plain, hidden),
+    stated = redaction.stated_texts(originals.card)
+    names = redaction.PublicNames(kept=kept_names, revealed=reveal, stated=stated)
+    traces = safe_names(originals.traces, names.publish_file_name)
+    scripts = safe_names(originals.scripts, names.publish_file_name)
+    tasks: list[_Task] = [
+        (path, staged.traces_folder / traces[name], reader)
+        for name, (path, reader) in originals.traces.items()
     ]
-    redactions: list[Redaction] = []
-    work = partial(_redact_file, identities=identities)
-    for file_redactions in engine.map(work, tasks, progress=progress, what="redacting"):
-        redactions += file_redactions
-    card: Value = dict(read_card(hidden).value)
-    return RedactedCopies(card, traces, scripts, tuple(redactions), identities)
+    tasks += [(path, staged.scripts_folder / scripts[name], None) for name, path in originals.scripts.items()]
+    card, redactions = redaction.redact_statements(originals.card, names, f"{staged.id}.yaml")
+    if originals.calibration is not None:
+        redactions += _redact_calibration(originals.calibration, staged.calibration_path, names)
+    for found in engine.map(partial(_redact_file, names=names), tasks, progress=progress, what="redacting"):
+        redactions += found
+    return RedactedCopies(card, traces, scripts, tuple(redactions))
 
 
-def require_clean(staged: DataPointPlace, identities: Identities) -> None:
-    """`CheckFailed`, with the places, if any staged file holds something that redaction should remove."""
-    lines = []
-    for path in sorted(path for path in staged.collection.rglob("*") if path.is_file()):
-        name = path.relative_to(staged.collection).as_posix()
-        shown = redaction.redacted_name(path.name, identities)
-        lines += [f"{shown}: its name: {kind}" for kind in redaction.leftovers_in(name, identities)]
-        if path == staged.manifest_path:  # its numbers and hashes may look like secrets by chance
-            text = path.read_text(encoding="utf-8")
-            lines += [f"{path.name}: {kind}" for kind in redaction.leftovers_in(text, identities)]
-            continue
-        leftovers = redaction.find_leftovers(path, identities)
-        lines += [f"{name}: {leftover.place}: {leftover.kind} ({leftover.count})" for leftover in leftovers]
-    if lines:
-        raise CheckFailed(
-            [
-                "redaction leaves what looks like a secret or an identity; remove it from the originals:",
-                *listed(lines, _LISTED, "  "),
-            ]
-        )
+_Task = tuple[Path, Path, str | None]
+"""A file, where its copy goes, and its reader; None for a script."""
 
 
-def _redact_file(task: tuple[Path, Path], *, identities: Identities) -> list[Redaction]:
-    source, target = task
+def _redact_file(task: _Task, *, names: PublicNames) -> list[Redaction]:
+    source, target, reader = task
     target.parent.mkdir(parents=True, exist_ok=True)
-    redactions = redaction.redact_file(source, target, identities=identities)
-    if source.stat().st_mode & 0o100 and target.suffix != ".yaml":
-        shutil.copymode(source, target)
+    if reader is None:
+        return redaction.redact_script(source, target, names)
+    return redaction.redact_evidence(source, target, names, reader=reader)
+
+
+def _redact_calibration(source: Path, target: Path, names: PublicNames) -> list[Redaction]:
+    """Write the calibration's fields anew, without comments."""
+    new, redactions = redaction.redact_statements(
+        yaml_file.read(source, "calibration").value, names, target.name
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(msgspec.yaml.encode(new))
     return redactions

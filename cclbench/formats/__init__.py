@@ -106,9 +106,6 @@ class Format(Protocol):
     """The format that its files are converted from; a file next to its original is not read."""
     frameworks: Mapping[str, str] = {}
     """Framework, as workload cards name it, by the `producer` in the format's facts."""
-    host_in_name: re.Pattern[str] | None = None
-    """Pattern of the file names into which the producer writes a host's name, as the group `host`."""
-
     withheld: Mapping[str, str] = {}
     """Parts of its files that no metric needs and that are not published.  Key: the part, a table, a column,
     a key, a field or a line; value: what it contains (captured output, command lines, environments, facts

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cclbench.formats.files import display_path, open_output, read_blocks, read_head, strip_padding
-from cclbench.formats.rewriting import ENVIRONMENT, JOB, METADATA, REVEALED, UNREAD, Redactor
+from cclbench.formats.rewriting import METADATA, UNREAD, Redactor
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64
 from cclbench.ground.units import MIB
@@ -25,7 +25,7 @@ _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _BETWEEN: Final = re.compile(
     rb"\A(?:\xef\xbb\xbf)?+(?:[\s\[\]{}:,]++|-?\d[\d.eE+-]*+|true|false|null|NaN|-?Infinity)*+\Z"
 )
-_NUMBER: Final = re.compile(rb'"\d{0,4}"')
+_NUMBER: Final = re.compile(rb'"\d{0,2}"')
 _OBJECT: Final = re.compile(rb"[,\[}]\s*(?=\{)")
 _AFTER_COLON: Final = re.compile(rb"\s*:\s*(-?\d[\d.]*)?([\[{])?")
 _SCALAR: Final = re.compile(rb"(\s*:\s*)(-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity)")
@@ -35,7 +35,6 @@ _CLOSES: Final = list(b"]}")
 _BEGINS: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[\[{\"\]\d-])")
 _LONGEST: Final = 64 * MIB
 _MOST_KNOWN: Final = 1 << 19
-_DEEPEST: Final = 64
 
 
 class NotJsonError(ValueError):
@@ -43,14 +42,13 @@ class NotJsonError(ValueError):
 
 
 class _Text(NamedTuple):
-    """The replacement of a text; `kind` is the kind of its value if it is the name of a known field."""
+    """The replacement of a text."""
 
     raw: bytes
     counts: Mapping[str, int]
-    kind: str | None
 
 
-_PLAIN: Final = _Text(b"", {}, None)
+_PLAIN: Final = _Text(b"", {})
 
 
 class JsonRewriter:
@@ -76,9 +74,6 @@ class JsonRewriter:
         self._read = 0
         self._known: dict[bytes, _Text] = {}
         self._unpublished: dict[bytes, bool] = {}
-        self._inside: str | None = None
-        self._depth = 0
-        self._key = b'""'
 
     def feed_block(self, block: bytes) -> bytes:
         """The rewritten bytes so far; a text or an object that is cut waits for the next block."""
@@ -95,26 +90,23 @@ class JsonRewriter:
         return self._rewrite_pieces(data[: len(data) - len(self._left)], [*pieces[:at], last[:cut]])
 
     def finish(self) -> bytes:
-        """The remaining bytes; `NotJsonError` if the last text is not terminated."""
+        """The remaining bytes, without a text that is cut at the file's end."""
         data, self._left = self._left, b""
-        return self._rewrite_pieces(data, _TEXT.split(data))
+        *pieces, last = _TEXT.split(data)
+        return self._rewrite_pieces(data, [*pieces, last.partition(b'"')[0]])
 
     def _rewrite_pieces(self, original: bytes, pieces: list[bytes]) -> bytes:
         if not _BETWEEN.match(b" ".join(pieces[0::2])):
             raise NotJsonError
-        if not self._redactor.learns:
-            self._empty_withheld(pieces)
+        self._empty_withheld(pieces)
         special = {}
         for raw in set(pieces[1::2]) - {b""}:
             text = self._rewrite_text(raw)
             if text is not _PLAIN:
                 special[raw] = text
         self._read += len(original)
-        if not special and self._inside is None:
-            return b"".join(pieces)
-        self._rewrite_container(pieces)
         for i in [i for i in range(1, len(pieces), 2) if pieces[i] in special]:
-            self._replace_text(pieces, i, special.get(pieces[i], _PLAIN))
+            self._replace_text(pieces, i, special[pieces[i]])
         return b"".join(pieces)
 
     def _empty_withheld(self, pieces: list[bytes]) -> None:
@@ -154,7 +146,7 @@ class JsonRewriter:
             holds = METADATA
         if holds is None and self._is_unpublished(pieces[i]):
             holds = UNREAD
-        if holds is not None and self._redactor.kind_of_field(name) != REVEALED:
+        if holds is not None and not self._redactor.reveals(name):
             self._empty_value(pieces, i + 1, name, holds)
 
     def _drop_contents(self, pieces: list[bytes], i: int) -> int:
@@ -210,10 +202,7 @@ class JsonRewriter:
             return _PLAIN
         text = self._decode_text(raw)
         new, counts = self._redactor.text(text)
-        kind = self._redactor.kind_of_field(text)
-        if new == text and kind is None:
-            return _PLAIN
-        return _Text(raw if new == text else _encode_text(new, raw), dict(counts), kind)
+        return _PLAIN if new == text else _Text(_encode_text(new, raw), dict(counts))
 
     def _decode_text(self, raw: bytes) -> str:
         try:
@@ -226,57 +215,12 @@ class JsonRewriter:
             ) from None
 
     def _replace_text(self, pieces: list[bytes], i: int, text: _Text) -> None:
-        """Replace a text; if it is the key of a known field, rewrite its value."""
-        colon = _AFTER_COLON.match(pieces[i + 1])
-        if text.counts:
-            field = self._field_name(pieces, i) if colon is None else "a key"
-            if not self._redactor.keeps(field, text.counts, self._decode_text(pieces[i])):
-                pieces[i] = text.raw
-                self._redactor.count(field, text.counts)
-        if text.kind is None or colon is None:
-            return
-        name = json.loads(pieces[i], strict=False)
-        if colon[2] is not None and self._inside is None:
-            self._inside, self._key, self._depth = text.kind, pieces[i], 0
-            self._rewrite_container(pieces, i + 1)
-        elif colon[1] is not None and text.kind == JOB:
-            begin, end = colon.span(1)
-            pieces[i + 1] = pieces[i + 1][:begin] + b"null" + pieces[i + 1][end:]
-            self._redactor.count(name, {text.kind: 1})
-        elif i + 2 < len(pieces) and pieces[i + 1].strip() == b":":
-            self._rewrite_value(pieces, i + 2, text.kind, name, name)
-
-    def _rewrite_container(self, pieces: list[bytes], begin: int = 0) -> None:
-        """Rewrite the list or object that is a known field's value, to its end or the block's."""
-        if self._inside is None:
-            return
-        kind, key = self._inside, self._key
-        for i in range(begin, len(pieces), 2):
-            if i > begin:
-                is_key = pieces[i].lstrip()[:1] == b":"
-                if is_key:
-                    key = pieces[i - 1]
-                else:
-                    self._rewrite_value(pieces, i - 1, kind, _decode_name(key), _decode_name(self._key))
-                    key = self._key if pieces[i - 2].strip()[-1:] != b":" else key
-            for mark in re.findall(rb"[\[\]{}]", pieces[i]):
-                self._depth += 1 if mark in b"[{" else -1
-                if self._depth == 0:
-                    self._inside = None
-                    return
-                if self._depth > _DEEPEST:
-                    raise NotJsonError
-
-    def _rewrite_value(self, pieces: list[bytes], i: int, kind: str, name: str, place: str) -> None:
-        """Rewrite a value of a known field; `name` is the variable's name in an environment."""
-        if pieces[i] == b'""':
-            return
-        text = self._decode_text(pieces[i])
-        variable = name if kind == ENVIRONMENT and name != place else ""
-        new, counts = self._redactor.field(kind, text, name=variable)
-        if new != text:
-            pieces[i] = _encode_text(new, pieces[i])
-            self._redactor.count(place, counts)
+        """Replace a text, unless it is a figure of its field or revealed."""
+        is_key = _AFTER_COLON.match(pieces[i + 1]) is not None
+        field = "a key" if is_key else self._field_name(pieces, i)
+        if not self._redactor.keeps(field, self._decode_text(pieces[i])):
+            pieces[i] = text.raw
+            self._redactor.count(field, text.counts)
 
     def _field_name(self, pieces: list[bytes], i: int) -> str:
         """The key whose value is, or contains, a text."""

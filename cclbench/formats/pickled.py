@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from struct import Struct, error
 from typing import Any, Final
 
 from cclbench.formats.files import display_path, open_output
-from cclbench.formats.rewriting import ENVIRONMENT, JOB, SOURCE_PATH, UNREAD, Redactor
+from cclbench.formats.rewriting import SOURCE_PATH, UNREAD, Redactor
 from cclbench.formats.texts import damaged_error, read_whole
 
 _NAMES: Final = {ord(opcode.code): opcode.name for opcode in opcodes}
@@ -329,55 +328,35 @@ class _Rewriting:
         shortened: Mapping[str, Callable[[str], str]],
     ) -> None:
         self._redactor, self._withheld, self._shortened = redactor, withheld, shortened
-        self._done: dict[tuple[int, str, str | None, str], Any] = {}
+        self._done: dict[tuple[int, str], Any] = {}
 
-    def rewrite_value(self, value: Any, place: str, kind: str | None = None, name: str = "") -> Any:
-        """The value rewritten; `place` is the key whose value contains it, `kind` that key's kind.
-
-        `name` is the variable's name in an environment.
-        """
+    def rewrite_value(self, value: Any, place: str) -> Any:
+        """The value rewritten; `place` is the key whose value contains it."""
         if not isinstance(value, (str, list, tuple, dict)):
-            return self._rewrite_new(value, place, kind, name)
-        key = (id(value), place, kind, name)
+            return value
+        key = (id(value), place)
         if key not in self._done:
-            self._done[key] = self._rewrite_new(value, place, kind, name)
+            self._done[key] = self._rewrite_new(value, place)
         return self._done[key]
 
-    def _rewrite_new(self, value: Any, place: str, kind: str | None, name: str) -> Any:
-        new: str | None
-        match value:
-            case str() if kind is not None:
-                new, counts = self._redactor.field(kind, value, name=name)
-            case str():
-                new, counts = self._redactor.text(value, place)
-            case int() if kind == JOB:
-                new, counts = None, Counter({JOB: 1})
-            case list() | tuple():
-                return type(value)(self.rewrite_value(item, place, kind, name) for item in value)
-            case dict():
-                return {
-                    self.rewrite_value(key, ""): self._of_key(str(key), item_of_key, kind)
-                    for key, item_of_key in value.items()
-                }
-            case _:
-                return value
-        self._redactor.count(place or "a key", counts)
-        return new
+    def _rewrite_new(self, value: str | list[Any] | tuple[Any, ...] | dict[Any, Any], place: str) -> Any:
+        if isinstance(value, str):
+            new, counts = self._redactor.text(value, place)
+            self._redactor.count(place or "a key", counts)
+            return new
+        if isinstance(value, dict):
+            return {self.rewrite_value(key, ""): self._of_key(str(key), item) for key, item in value.items()}
+        return type(value)(self.rewrite_value(item, place) for item in value)
 
-    def _of_key(self, key: str, value: Any, outer_kind: str | None) -> Any:
-        """The value of a key rewritten; `within` is the kind of an enclosing key."""
+    def _of_key(self, key: str, value: Any) -> Any:
+        """The value of a key rewritten."""
         holds = self._withheld.get(key) or (None if self._redactor.publishes(key) else UNREAD)
-        if holds is not None and not self._redactor.learns:
+        if holds is not None and not self._redactor.reveals(key):
             if value:
                 self._redactor.count(self._redactor.text(key)[0], {holds: 1})
             return type(value)() if isinstance(value, str | list | tuple | dict) else None
-        if outer_kind is None:
-            new = self.rewrite_value(value, key, self._redactor.kind_of_field(key))
-        else:
-            new = self.rewrite_value(value, key, outer_kind, key if outer_kind == ENVIRONMENT else "")
-        if key not in self._shortened or not isinstance(new, str):
-            return new
-        # Names of people in the folders are collected before the path is cut.
-        short = self._shortened[key](new)
-        self._redactor.count(key, {SOURCE_PATH: int(short != new)})
-        return short
+        if key in self._shortened and isinstance(value, str):
+            short = self._shortened[key](value)
+            self._redactor.count(key, {SOURCE_PATH: int(short != value)})
+            value = short
+        return self.rewrite_value(value, key)

@@ -52,7 +52,7 @@ from cclbench.formats.recognition import recognise_head  # noqa: E402
 from cclbench.formats.xplane.proto import find_planes, message_class, parse_plane  # noqa: E402
 from cclbench.ground.errors import InputError  # noqa: E402
 
-REFUSED: Final = ("rocpd", "timeline", "nsys_tables", "otf2", "neuron", "perfetto")
+REFUSED: Final = ("timeline", "nsys_tables", "otf2", "neuron", "perfetto")
 """Readers whose files a data point cannot contain."""
 _SHORTEST_PIECE: Final = 5
 _BY_HALVES: Final = 20261127
@@ -417,9 +417,7 @@ class Exam:
 
     def _plant_in_name(self, kind: str) -> None:
         secret, pieces = drawn(self._templates[kind], self._rng)
-        new = redaction.evidence_name(
-            f"{secret.replace('/', '-')}_rank0.json", redaction.Identities()
-        ).lower()
+        new = redaction.PublicNames().publish_file_name(f"{secret.replace('/', '-')}_rank0.json").lower()
         self.counts["names"] += 1
         if any(form.decode(errors="replace").lower() in new for piece in pieces for form in forms(piece)):
             self.survivors.append(f"{kind}: in the name of a file: {secret!r} -> {new!r}")
@@ -450,7 +448,7 @@ class Exam:
                 self.counts["not recognised, so not published"] += 1
                 return
             try:
-                redaction.redact_file(source, target, identities=redaction.collect_identities([source]))
+                redaction.redact_evidence(source, target)
             except InputError:
                 self.counts["refused"] += 1
                 return
@@ -462,6 +460,7 @@ class Exam:
                 self.counts["refused by its reader"] += 1
             else:
                 self.survivors.append(f"{kind}: {reader}: {name}: {secret!r}")
+                print(self.survivors[-1], flush=True)
 
 
 def _is_refused(reader: str, path: Path) -> bool:

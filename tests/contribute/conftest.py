@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,84 +14,10 @@ import pytest
 from helpers import trees
 from helpers.contributed import CARD
 
-from cclbench.contribute import redaction
 from cclbench.contribute.package import PackageOptions, make_data_point
 
-SECRET = b"ada-lovelace"
-"""What the stand-in for redaction takes for an identity."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """As `redaction.Redaction`."""
-
-    file: str
-    place: str
-    kind: str
-    count: int
-    rule: str = "user name"
-
-
-def plain(path: Path) -> bytes:
-    """A file's content, decompressed."""
-    content = path.read_bytes()
-    return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-
-
-def collect_identities(
-    paths: Sequence[Path], reveal: Sequence[str] = (), kept_names: Sequence[str] = ()
-) -> bytes:
-    """One identity is known, which may be revealed by its name."""
-    assert not kept_names
-    if "author" in reveal:
-        return b"\0nothing"
-    assert all(path.is_file() for path in paths)
-    return SECRET
-
-
-def redact_file(source: Path, target: Path, *, identities: bytes) -> list[Found]:
-    """Replaces it."""
-    content = plain(source)
-    changed = content.replace(identities, b"user-1")
-    if changed == content:
-        shutil.copyfile(source, target)
-        return []
-    target.write_bytes(gzip.compress(changed, mtime=0) if source.suffix == ".gz" else changed)
-    return [Found(target.name, "text", "user name", content.count(identities) or 1)]
-
-
-def redacted_name(name: str, identities: bytes) -> str:
-    """A file's name without it."""
-    return name.replace(identities.decode(), "user-1")
-
-
-def find_leftovers(path: Path, identities: bytes) -> list[Found]:
-    """Where it is still."""
-    count = plain(path).count(identities)
-    return [Found(path.name, "text", "user name", count)] if count else []
-
-
-def leftovers_in(text: str, identities: bytes) -> list[str]:
-    """What a text holds of it."""
-    return ["user name"] * text.count(identities.decode())
-
-
-FAKES: dict[str, Callable[..., object]] = {
-    "collect_identities": collect_identities,
-    "redact_file": redact_file,
-    "find_leftovers": find_leftovers,
-    "leftovers_in": leftovers_in,
-    "redacted_name": redacted_name,
-    "evidence_name": redacted_name,
-}
-
-
-@pytest.fixture
-def fake_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redaction of one known name, so that tests of packaging are about packaging."""
-    for name, function in FAKES.items():
-        monkeypatch.setattr(redaction, name, function)
-
+OWNER = "ada-lovelace"
+"""Whom the traces, a script and the card name."""
 
 OWN_CARD = CARD.replace("fp32", "bf16") + "contributor: {name: Example Lab}\n"
 
@@ -132,7 +57,7 @@ def trace(rank: int) -> dict[str, Any]:
             {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000, "numSms": 108}
         ],
         "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2},
-        "owner": SECRET.decode(),
+        "owner": OWNER,
         "traceEvents": events,
     }
 
@@ -176,11 +101,8 @@ def job(tmp_path: Path) -> Job:
 def contributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A collection with the job's data point, to be copied."""
     made = job_in(tmp_path_factory.mktemp("contributed"))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, function in FAKES.items():
-            patch.setattr(redaction, name, function)
-        wishes = PackageOptions(licence="Apache-2.0")
-        make_data_point(made.card, made.traces, made.scripts, made.collection, wishes)
+    wishes = PackageOptions(licence="Apache-2.0")
+    make_data_point(made.card, made.traces, made.scripts, made.collection, wishes)
     return made.collection
 
 

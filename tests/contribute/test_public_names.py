@@ -54,6 +54,10 @@ def test_a_public_name_stays(name: str) -> None:
                 "0x11, 0x11, 0x11",
                 "%70%11%11%ab",
                 "11111",
+                "Cijk_A1B1C1111_MT64x64x32",
+                "sm11111",
+                "bs1111",
+                "4711",
             )
         ),
         *((secret, "") for secret in ("B-T8 111", "0x11, 0x11, 0x11")),
@@ -106,6 +110,9 @@ def test_numbers_of_a_line_stay_where_its_reader_reads_them() -> None:
         ("N/A", "time", True),
         ("12345678", "serial", False),
         ("12345678 acme", "time", False),
+        ("TAN 758234", "time", False),
+        ("2024/01/15 10:11:12.123", "time", True),
+        ("+49 30 7918 5811", "time", False),
         ("1" * 21, "time", False),
     ],
 )

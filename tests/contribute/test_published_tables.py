@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from formats import test_ascend as ascend
-from formats import test_chakra, test_nccl_profiler, test_tpu_duty_cycle
+from formats import test_chakra, test_ebpf_session, test_nccl_profiler, test_rocprof, test_tpu_duty_cycle
 
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Evidence
 from cclbench.formats.files import read_head
 from cclbench.formats.recognition import recognise_head
@@ -27,7 +29,7 @@ CASES: dict[str, Any] = {
 def copied(source: Path) -> Path:
     target = source.parent / "copy" / source.name
     target.parent.mkdir()
-    redact_file(source, target, identities=collect_identities([source]))
+    redact_evidence(source, target)
     return target
 
 
@@ -45,6 +47,26 @@ def test_a_copy_is_recognised_and_has_the_tables_and_facts_of_its_original(name:
     found = read(source)
     assert found[0] == name
     assert read(copied(source)) == found
+
+
+def test_a_copy_of_a_traced_session_has_its_counters_and_no_chain(tmp_path: Path) -> None:
+    """The rows that no reader reads are gone, and so is their number."""
+    source = test_ebpf_session.write(tmp_path)
+    copy = copied(source)
+    (own, new) = (read(path) for path in (source, copy))
+    assert (own[0], own[1].counters) == (new[0], new[1].counters)
+    assert (own[1].left_out, new[1].left_out) == ({"rows of causal_chains": 1}, {})
+
+
+def test_a_copy_of_rocm_profile_data_has_its_rows_and_no_other_column(tmp_path: Path) -> None:
+    source = test_rocprof.write_rpd(tmp_path, test_rocprof.JOB)
+    with closing(sqlite3.connect(source)) as base, base:
+        base.execute("ALTER TABLE rocpd_api ADD COLUMN note TEXT DEFAULT 'acme'")
+        base.execute("CREATE TABLE acme (note)")
+    copy = copied(source)
+    assert b"acme" not in copy.read_bytes()
+    rows = [test_rocprof.plain(test_rocprof.read(path, "rocpd")[1]) for path in (source, copy)]
+    assert rows[0] == rows[1] != []
 
 
 def test_a_copy_of_ascends_trace_has_its_rows(tmp_path: Path) -> None:

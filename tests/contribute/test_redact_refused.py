@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from helpers.redact_files import gz, sized, sqlite_with
 
-from cclbench.contribute.redaction import Identities, collect_identities, find_leftovers, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.ground.errors import InputError
 
-NONE = Identities()
+TRACE = b'{"schemaVersion": 1, "traceEvents": [{"name": "%s"}]}'
+LINE = "x:1:2 [0] NCCL INFO Using /home/zoe4/y\n"
 
 
 def bomb(path: Path) -> None:
-    path.write_bytes(gzip.compress(b" " * (2 << 20), mtime=0))
+    path.write_bytes(gzip.compress(TRACE % (b" " * (2 << 20)), mtime=0))
 
 
 def pickled(path: Path) -> None:
@@ -35,18 +36,18 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "no file": (Path, "no such file"),
     "a folder": (lambda path: path.mkdir(), "no such file"),
     "a link": (lambda path: path.symlink_to("/etc/hostname"), "is a link"),
-    "a cut gzip file": (lambda path: path.write_bytes(gz(b'{"a": "b"}' * 99)[:-9]), "gzip stream is damaged"),
+    "a cut gzip file": (lambda path: path.write_bytes(gz(TRACE % b"a")[:-9]), "gzip stream is damaged"),
     "gzip that is none": (lambda path: path.write_bytes(b"\x1f\x8bnothing"), "gzip stream is damaged"),
     "a decompression bomb": (bomb, "expands more than 400-fold"),
     "a pickle of no format": (
         lambda path: path.write_bytes(b"\x80\x04}."),
-        "has no format that can be redacted",
+        "is no trace of a known format",
     ),
     "a pickle that holds more than data": (pickled, "pickle holds more than data"),
-    "an archive": (tarred, "has no format that can be redacted"),
-    "UTF-16": (lambda path: path.write_bytes("hello".encode("utf-16")), "has no format that can be redacted"),
-    "JSON that is no UTF-8": (lambda path: path.write_bytes(b'{"a": "\xff"}'), "not valid JSON or UTF-8"),
-    "JSON with a wrong escape": (lambda path: path.write_bytes(b'{"a": "\\q"}'), "not valid JSON or UTF-8"),
+    "an archive": (tarred, "is no trace of a known format"),
+    "UTF-16": (lambda path: path.write_bytes("hello".encode("utf-16")), "is no trace of a known format"),
+    "JSON that is no UTF-8": (lambda path: path.write_bytes(TRACE % b"\xff"), "not valid JSON or UTF-8"),
+    "JSON with a wrong escape": (lambda path: path.write_bytes(TRACE % b"\\q"), "not valid JSON or UTF-8"),
     "a cut database": (
         lambda path: path.write_bytes(sqlite_with(path.with_name("w")).read_bytes()[:5000]),
         "is cut",
@@ -89,37 +90,32 @@ def test_what_cannot_be_redacted_is_refused_in_one_line(
     source, target = tmp_path / "source", tmp_path / "target"
     make(source)
     before = set(tmp_path.iterdir())
-    for attempt in (
-        lambda: redact_file(source, target, identities=NONE),
-        lambda: collect_identities([source]),
-        lambda: find_leftovers(source, NONE),
-    ):
-        with pytest.raises(InputError, match=expected) as raised:
-            attempt()
-        assert len(str(raised.value).splitlines()) == 1
-        assert "zoe4" not in str(raised.value)
+    with pytest.raises(InputError, match=expected) as raised:
+        redact_evidence(source, target)
+    assert len(str(raised.value).splitlines()) == 1
+    assert "zoe4" not in str(raised.value)
     assert set(tmp_path.iterdir()) == before
 
 
 def test_a_target_that_is_a_link_is_replaced_not_followed(tmp_path: Path) -> None:
     source, victim = tmp_path / "a.log", tmp_path / "victim"
-    source.write_text("x /home/zoe4/y\n")
+    source.write_text(LINE)
     victim.write_text("mine")
     (tmp_path / "b.log").symlink_to(victim)
-    redact_file(source, tmp_path / "b.log", identities=NONE)
+    redact_evidence(source, tmp_path / "b.log")
     assert victim.read_text() == "mine"
     assert not (tmp_path / "b.log").is_symlink()
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_text("x")
+    (tmp_path / "a.log").write_text(LINE)
     with pytest.raises(InputError, match="cannot be written"):
-        redact_file(tmp_path / "a.log", tmp_path / "no" / "b.log", identities=NONE)
+        redact_evidence(tmp_path / "a.log", tmp_path / "no" / "b.log")
 
 
 def test_hostile_names_do_not_reach_a_terminal(tmp_path: Path) -> None:
     source = tmp_path / "a\x1b[31m\u202e.json"
-    source.write_text('{"k\\u001b[2J": "/home/zoe4/x"}')
-    (one,) = redact_file(source, tmp_path / "b", identities=NONE)
-    assert one.file.isprintable()
-    assert one.place.isprintable()
+    source.write_bytes(TRACE.replace(b'"name"', b'"k\\u001b[2J"') % b"/home/zoe4/x")
+    for one in redact_evidence(source, tmp_path / "b"):
+        assert one.file.isprintable()
+        assert one.place.isprintable()

@@ -12,7 +12,7 @@ import pytest
 from helpers.hand_made import Evidence as Given
 from helpers.hand_made import of_run
 
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.agent_session import AgentSession
 from cclbench.ground.errors import InputError
@@ -108,7 +108,7 @@ def test_damage_is_an_error_that_says_where(tmp_path: Path, case: str) -> None:
 def test_texts_and_ids_are_not_published(tmp_path: Path) -> None:
     own = read(tmp_path, ROUND, SECOND, OTHER).agent_calls
     source, target = tmp_path / "rounds.jsonl", tmp_path / "copy.jsonl"
-    redact_file(source, target, identities=collect_identities([source]))
+    redact_evidence(source, target)
     assert "moonshot" not in target.read_text()
     assert AgentSession().read(target).agent_calls == own
 

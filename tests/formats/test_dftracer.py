@@ -15,7 +15,7 @@ from helpers.hand_made import Evidence as Given
 from helpers.hand_made import of_run
 
 from cclbench.analyzers.metric import Value
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.dftracer import DfTracer
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
@@ -130,7 +130,7 @@ def test_rows_of_lines_without_calls_for_files_are_no_trace_of_it(tmp_path: Path
 def test_paths_and_hosts_are_not_published(tmp_path: Path) -> None:
     old = call("read", 1, 2, hostname="moonshot-7", fname="/scratch/ada/lunar.h5", ret=5)
     source, target = written(tmp_path / "a.pfw.gz", [*ROWS, old]), tmp_path / "b.pfw.gz"
-    redact_file(source, target, identities=collect_identities([source]))
+    redact_evidence(source, target)
     copy = gzip.decompress(target.read_bytes()).decode()
     assert not [word for word in ("moonshot", "lunar", "scratch", "/ada") if word in copy]
     own, copied = (DfTracer().read(path).io_calls for path in (source, target))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cclbench.api import run
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.dlio import Dlio
 from cclbench.ground.errors import InputError
@@ -121,7 +121,7 @@ def test_what_is_published_has_the_same_figures_and_no_host(tmp_path: Path, docu
     source, target = tmp_path / "0_output.json", tmp_path / "copy" / "0_output.json"
     target.parent.mkdir()
     source.write_text(json.dumps({**document, "host_cpuinfo": {"model name": "moonshot"}}))
-    redact_file(source, target, identities=collect_identities([source]))
+    redact_evidence(source, target)
     assert "moonshot" not in target.read_text()
     own, copied = Dlio().read(source), Dlio().read(target)
     assert (own.storage, own.log_steps, own.facts) == (copied.storage, copied.log_steps, copied.facts)

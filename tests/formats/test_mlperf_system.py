@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from helpers.refused import refused
 
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import recognise_format
 from cclbench.formats.mlperf_system import MlperfSystem
 
@@ -42,6 +42,6 @@ def test_damage_is_an_error_that_names_the_file(written: Written, text: str) -> 
 def test_only_the_counts_are_published(tmp_path: Path) -> None:
     source, target = tmp_path / "system.json", tmp_path / "copy.json"
     source.write_text(json.dumps(SYSTEM))
-    redact_file(source, target, identities=collect_identities([source]))
+    redact_evidence(source, target)
     assert "oonshot" not in target.read_text()
     assert MlperfSystem().read(target).facts == MlperfSystem().read(source).facts

@@ -12,7 +12,7 @@ import pytest
 from helpers.changed_bytes import read_or_refused
 
 import cclbench
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import recognise_format
 from cclbench.formats.nccl_ras import NcclRas
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
@@ -139,7 +139,7 @@ def test_changed_bytes_are_read_or_refused(tmp_path: Path) -> None:
 def test_addresses_are_not_published_and_counts_stay(tmp_path: Path) -> None:
     source = written(tmp_path, HANG)
     own, target = NcclRas().read(source), tmp_path / "copy.json"
-    redact_file(source, target, identities=collect_identities([source]))
+    redact_evidence(source, target)
     assert not any(secret in target.read_text() for secret in ("10.64", "ae94423c", "900"))
     copied = NcclRas().read(target)
     assert (copied.timings, copied.notes, copied.groups) == (own.timings, own.notes, own.groups)

@@ -13,7 +13,7 @@ from helpers import redact_planted as planted
 from helpers.changed_bytes import read_or_refused
 from helpers.refused import refused
 
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.otlp_spans import OtlpSpans
 from cclbench.ground.errors import InputError
@@ -135,7 +135,7 @@ def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
     read_or_refused(rows, tmp_path / "spans.jsonl", f"{SPANS}\n{line(span(3))}\n".encode(), 1000)
 
 
-SECRETS = [secret for kind in planted.SECRETS.values() for secret in kind if "\n" not in secret]
+SECRETS = [secret for secret in planted.SECRETS if "\n" not in secret]
 
 
 def secret_spans() -> str:
@@ -155,7 +155,7 @@ def test_no_planted_secret_is_left_and_every_figure_stays(tmp_path: Path) -> Non
         (tmp_path / folder).mkdir()
     source, target = tmp_path / "own" / "spans.jsonl", tmp_path / "copy" / "spans.jsonl"
     source.write_text(secret_spans())
-    redact_file(source, target, identities=collect_identities([source]))
+    redact_evidence(source, target)
     assert planted.left_in(target) == []
     assert not any(secret in target.read_text() for secret in SECRETS)
     assert "cmpl-" not in target.read_text()

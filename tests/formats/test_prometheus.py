@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers.refused import refused
 
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.prometheus import Prometheus
 from cclbench.ground.evidence_schema import SERVER_METRICS
@@ -96,7 +96,7 @@ def test_published_lines_have_no_other_words(tmp_path: Path) -> None:
     secret = secret.replace("Histogram", "Zebra")
     second = "".join(f'vllm:prompt_tokens_total{{pod="somebody-{n}"}} {n + 4}\n' for n in (1, 2))
     source.write_text(f'# time_ns 7\n{secret}{second}zebra_total{{engine="zebra"}} 1 # {{trace="zebra"}} 1\n')
-    redact_file(source, target, identities=collect_identities([source]))
+    redact_evidence(source, target)
     text = target.read_text()
     assert not any(word in text.lower() for word in ("somebody", "gpunode17", "zebra", "process"))
     before, after = Prometheus().read(source), Prometheus().read(target)

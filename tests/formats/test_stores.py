@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import READERS, Evidence, recognise_format
 from cclbench.ground.errors import InputError
 
@@ -311,7 +311,7 @@ def test_what_is_published_has_the_same_figures_and_no_name(written, tmp_path, c
     _, name, text = FILES[case]
     source, target = written(name, text), tmp_path / "copy" / name
     target.parent.mkdir()
-    redact_file(source, target, identities=collect_identities([source]))
+    redact_evidence(source, target)
     assert PLANTED not in target.read_text()
     own, copied = (found.storage for found in (read(source), read(target)))
     columns = [column for column in own.column_names if column != "job"]

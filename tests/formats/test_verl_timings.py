@@ -11,7 +11,7 @@ from helpers import redact_planted as planted
 from helpers.changed_bytes import read_or_refused
 from helpers.refused import refused
 
-from cclbench.contribute.redaction import collect_identities, redact_file
+from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.verl_timings import VerlTimings
 from cclbench.ground.errors import InputError
@@ -91,12 +91,12 @@ def test_mutated_logs_are_read_or_refused(tmp_path: Path) -> None:
 
 
 def test_no_planted_secret_is_left_and_every_time_stays(tmp_path: Path) -> None:
-    secrets = [secret for kind in planted.SECRETS.values() for secret in kind if "\n" not in secret]
+    secrets = [secret for secret in planted.SECRETS if "\n" not in secret]
     (tmp_path / "own").mkdir()
     lines = [*secrets, *(f"{secret} {CONSOLE} - env/name:{secret}" for secret in secrets), JSON, NUMPY]
     before = read(tmp_path / "own", *lines)
     source, target = tmp_path / "own" / "train.log", tmp_path / "train.log"
-    redact_file(source, target, identities=collect_identities([source]))
+    redact_evidence(source, target)
     assert planted.left_in(target) == []
     assert not any(secret in target.read_text() for secret in secrets)
     after = VerlTimings().read(target).phase_times

@@ -4,7 +4,7 @@
 CARD = """\
 version: 2
 id: my-job
-description: One rank of two, by ada-lovelace.
+description: One rank of two, on ada-lovelace.example.org.
 workload:
   phase: training
   precision: fp32

@@ -1,37 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A redactor whose rules can be seen at a glance."""
+"""A redactor that can be seen at a glance."""
 
 from __future__ import annotations
 
 from collections import Counter
-
-from cclbench.formats.rewriting import ENVIRONMENT, HOST, JOB
+from collections.abc import Mapping
 
 
 class PlainRedactor:
-    """Replaces the word `secret` and what some fields hold; remembers what it counted."""
-
-    learns = False
+    """Replaces the word `secret`, keeps what its field `kept` holds; remembers what it counted."""
 
     def __init__(self) -> None:
         self.counted = Counter[tuple[str, str]]()
 
     def publishes(self, key: str) -> bool:
-        del key
-        return True
+        """All are but `private`."""
+        return key != "private"
 
-    def text(self, text: str, _field: str = "") -> tuple[str, Counter[str]]:
-        return text.replace("secret", "?"), Counter(word=1) if "secret" in text else Counter()
+    def reveals(self, key: str) -> bool:
+        return key == "kept"
 
-    def kind_of_field(self, name: str) -> str | None:
-        return {"host": HOST, "Hostname": HOST, "env": ENVIRONMENT, "job": JOB}.get(name)
+    def text(self, text: str, field: str = "") -> tuple[str, Counter[str]]:
+        found = "secret" in text and not self.keeps(field, text)
+        return text.replace("secret", "?") if found else text, Counter(word=int(found))
 
-    def field(self, kind: str, _text: str, *, name: str = "") -> tuple[str, Counter[str]]:
-        return f"{kind} {name}".strip(), Counter({kind: 1})
+    def keeps(self, field: str, _text: str) -> bool:
+        return field == "kept"
 
-    def keeps(self, *_: object) -> bool:
-        return False
-
-    def count(self, place: str, counts: dict[str, int]) -> None:
+    def count(self, place: str, counts: Mapping[str, int]) -> None:
         for kind, number in counts.items():
-            self.counted[place, kind] += number
+            if number:
+                self.counted[place, kind] += number

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What evidence publishes of its texts: public names and figures that are read; the rest becomes tokens.
 
-A text consists of *units* between blanks, brackets and commas, a unit of *words* of letters and digits, a
-word of *parts* that begin with capitals.  A part is public if `words.txt` lists it (scripts/public_words.py
-collects them).  A text is public if all its letters and digits are those of public parts or of typed forms (a
-size such as 128x64, a data type, a processor), but for `_FREE` in all: fewer than a secret has.  More digits
-are public only as *figures*, where the format's reader reads a number (`Format.figures`).
+A text is public if all its letters and digits are those of public parts or of forms of names
+(`name_forms`), but for `name_forms.LOOSE` in all: fewer than the shortest secret has.
+Other numbers are public only as *figures*, where the format's reader reads a number (`Format.figures`).
 
 Of a name of a kernel, operator or module that is not public the public words stay, around one token for the
 rest, as far as they tell the same category, arithmetic and phase; all else is replaced as a whole.
@@ -21,59 +19,58 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from importlib.resources import files
 from itertools import pairwise
+from secrets import token_bytes
 from typing import Final
 
 from cclbench.classify import collective_name, kernel_category
 from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.classify.python_rows import MODULE, is_module
+from cclbench.contribute.redaction.name_forms import (
+    FORM,
+    LENGTH,
+    LETTERS,
+    LOOSE,
+    SHORTEST,
+    SIZES,
+    TOKEN,
+    WORD_OR_SIGNS,
+    Letters,
+    are_few,
+    is_public_in_a_file_name,
+    is_public_unit,
+    letters_of,
+    says_something,
+)
 from cclbench.normalize.phases import phase_told
 
-PARTS: Final = frozenset(
-    re.sub("#.*", "", files(__package__).joinpath("words.txt").read_text(encoding="ascii")).split()
-)
-"""Parts of words, in lower case."""
-_FREE: Final = 4
-"""Most letters and digits of a text, or of an argument of a template, that are not those of a public part."""
-_NAMED, _LONGEST_UNNAMED = 4, 4
-"""Fewest letters of public parts of a text that is longer than the latter and has other letters or digits."""
-
-_LETTERS: Final = "jqvwxyz"
-"""No rule that classifies names has a word of these letters alone."""
-_LENGTH: Final = 14
-TOKEN: Final = re.compile(rf"x[{_LETTERS}]{{{_LENGTH}}}")
 _UNIT: Final = re.compile(r"[^\s<>(),\[\]{}=|;'\"`*&]+")
-_PART: Final = re.compile(r"[^\W_]+|(?:[\W_])+")
-_MOST_SIGNS: Final = 4
-"""Most signs in a row."""
-_LETTER_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-"""Parts of a word: by its capitals, and numbers."""
-_FORM: Final = re.compile(
-    rf"[1-9]\d{{0,3}}(?:x\d{{1,4}}){{1,4}}|{TOKEN.pattern}|[hsi]?(?:884|8816|1688|16816|16832|16864)"
-    r"|(?:x?(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32|64)|tf32|e[45]m[0-3]|(?:mx)?fp(?:4|8|16|32|64)))+|(?:b?float|u?int)(?:4|8|16|32|64)"
-    r"|(?:sm|[tdpec]p|hs|bs|isa)\d{1,3}a?|gfx\d{3,4}|\d{1,4}(?:[kmgt]i?b|ul{1,2})",
-    re.IGNORECASE,
-)
-"""Sizes, shapes of matrix instructions, data types, processors, amounts of memory, parallelism."""
-_SIZES_WITHIN: Final = re.compile(r"(?<!\d)(?:[1-9]\d{0,3}(?:x\d{1,4})+|16816|16832)(?!\d)")
+_SIGN: Final = re.compile(r"[\W_]+")
 _FIGURE: Final = re.compile(
-    r"[-+]?\d{1,20}(?:\.\d{0,18})?(?:[eE][-+]?\d{1,3})?|0x[0-9a-fA-F]{1,16}"
+    r"[-+]?(?:\d{1,13}|1[4-9]\d{12,17})(?:\.\d{0,9})?(?:[eE][-+]?\d{1,3})?|0x[0-9a-fA-F]{1,16}"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:T[\d:.]{5,18}Z?)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?",
     re.ASCII,
 )
-"""A number or a time."""
+"""A number of no more digits than sizes have, or a time, also since 1970 in µs or ns."""
+_MEASURES: Final = re.compile(
+    r"N/A|W|kW|J|mJ|V|C|%|Hz|MHz|GHz|B|bytes|kB|KB|MB|GB|KiB|MiB|GiB|ns|us|ms|s|min"
+)
+"""Words beside the number of a figure."""
+_BETWEEN_FIGURES: Final = re.compile(r"[,\[\]()]")
+_OF_NO_FIGURE: Final = frozenset("<>{}=|;&*`")
 _READ: Final = re.compile(
-    r"\b(?:pred|token|bf16|[suf]\d{1,2}\w{0,8}|c64|c128)\[[\d,<= ]*\](?:\{[\dTLSE,:()]*\})?"
-    r"|\bsizes = \[[\[\]\d, ]*\]|\b(?:seq|op_id|stashed seq) ?= ?\d{1,19}|\bProfilerStep#\d{1,9}"
-    r"|\bp?(?:jit|map)_+\w+\(\d{1,20}\)|\bsq\d{1,15}sk\d{1,15}(?:sqsq|sqsk)?\d{0,15}(?:sqsk\d{1,15})?"
-    r"|(?<=\.py)(?::\d{1,6}\b|\(\d{1,6}\)(?=: ))|\bhcom_[A-Za-z]+__\d{1,4}(?:_\d{1,4}){1,2}\b"
-    r"|\b(?:regs|(?:static|dynamic)_shared|(?:private|group)_mem|grid|block|occ_pct|size|dest|async)"
-    r":\d[\d.,]{0,30}"
+    r"\b(?:pred|token|bf16|[suf](?:4|8|16|32|64)|f8e\dm\d\w{0,4}|c64|c128)\[[\d,<= ]*\](?:\{[\dTLSE,:()]*\})?"
+    r"|\bsizes = \[[\[\]\d, ]*\]|\b(?:seq|op_id|stashed seq) ?= ?\d{1,10}\b|\bProfilerStep#\d{1,9}"
+    r"|\bp?(?:jit|map)_+\w+\(\d{1,20}\)|\bsq\d{1,7}sk\d{1,7}(?:sqsq|sqsk)?\d{0,7}(?:sqsk\d{1,7})?"
+    r"|(?<=\.py)(?::\d{1,5}\b|\(\d{1,5}\)(?=: ))|\bhcom_[A-Za-z]+__\d{1,4}(?:_\d{1,4}){1,2}\b"
+    r"|\b(?:regs|(?:static|dynamic)_shared|(?:private|group)_mem|occ_pct|size|dest|async):\d{1,13}(?:\.\d{1,3})?"
+    r"|\b(?:grid|block):\d{1,10}(?:,\d{1,5}){0,2}"
+    r"|\b(?:seq|rows|in_bytes|out_bytes|pg)=\d{1,13}\b|\b(?:ranks|threads)=\d{1,7}(?:,\d{1,7})*"
+    r"|(?<=[ (])T\d(?=[,) ])|\b(?:thread|process) \d{1,7}\b|\bcu[a-z]*[A-Z]\w+_v\d{1,2}0[0-9]0\b"
+    r"|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])|(?<=lambda\(\))#\d{1,2}\b"
+    r"|(?:\b|_|-)(?:fusion|copy|start|done|call|reduce|gather|scatter|permute|dot|convolution|while|conditional|tuple"
+    r"|broadcast|transpose|bitcast|convert|slice|pad|add|multiply|subtract|select|iota|element|reshape)\.\d{1,5}\b"
     r"|\bexecute_(?:\d{1,4}_)?context_\d{1,4}\(\d{1,6}\)_generation_\d{1,4}\(\d{1,6}\)"
-    r"|\b(?:seq|rows|in_bytes|out_bytes|threads|pg|ranks)=\d[\d,]{0,60}"
-    r"|(?<=[ (])T\d(?=[,) ])|\b(?:thread|process) \d{1,10}\b|\bcu[a-z]*[A-Z]\w+_v\d{4,5}\b"
-    r"|(?<=[a-z])(?:\.\d{1,3}){1,2}(?![\w.])"
     r"|(?<![\w:])0000(?::[0-9a-fA-F]{2}){2}(?:\.\d)?|\b9223372036854775807\b",
     re.ASCII,
 )
@@ -82,10 +79,6 @@ lengths, lines of Python, resources of a kernel, PCI addresses, which are the sa
 kind."""
 _SHORT_WORDS: Final = re.compile(r"\d+|(?<![^\W\d])[A-Za-z]{1,2}(?![^\W\d])")
 """What a figure has beside words: numbers, types, axes."""
-_CODE: Final = re.compile(r"[ST][0-9A-Z]{0,2}_|DF\d+[bx_]?|(?<=L[a-z])n?\d{1,7}E|\d{1,3}|[A-Za-z_.]")
-"""A code of a mangled name, or the length of an identifier."""
-_MOST_CODES: Final = 4
-"""Most different letters of a run of codes in a mangled name."""
 _BETWEEN_NAMES: Final = re.compile(r"[\w)\]>][ \t\n]+\w")
 _OF_TYPES: Final = re.compile(
     r"\b(?:void|const|unsigned|signed|long|int|char|float|double|bool|short|struct|class|enum|static|volatile"
@@ -110,23 +103,16 @@ _TELLING: Final[Mapping[str | None, str]] = {
     "copy": "memcpy",
 }
 """A name of each category."""
-_SHORTEST: Final = 3
 _NAME_WORD: Final = re.compile(r"[^\W_]+|[^\x00-\x7f]+")
 _NUMBERED: Final = re.compile(r"(?i)(?:rank|step|worker|node|device|gpu|pid|plane)[-_.]?(\d{1,4})(?!\d)")
 """Numbers of a file's name that it is read by."""
-_MOST_TOKENS: Final = 4
+_MOST_TOKENS, _FEW_NUMBERS = 4, 2
+"""Of a file's name: most tokens, and numbers that stay."""
 _SIGNS: Final = "-_.:/#+~%@?!$^\\"
 _TORN_ROW: Final = re.compile(
     r"^ +\d+ +\d+ +[a-z]\w* +\w+ +-?\d(?=\S+:\d+:\d+ \[\d+\] [A-Z]CCL )", re.MULTILINE
 )
 """Size, count, type, operation and root of a row of nccl-tests, behind which a line of NCCL's begins."""
-
-_MANY_CODES: Final = ("_Z", "Cijk_")
-"""Beginnings of names of codes: mangled ones, products of Tensile."""
-_CODE_OF_PRODUCT: Final = re.compile(r"(?:\d?[A-Z]{1,2}[a-z]{0,3}\d{0,3}(?:x\d{1,3}){0,3}){1,2}|\d{1,3}")
-"""A parameter of a product by its initials, or its indices."""
-
-_Letters = tuple[int, int, int]
 
 
 def split_torn_rows(text: str) -> str:
@@ -134,26 +120,58 @@ def split_torn_rows(text: str) -> str:
     return _TORN_ROW.sub("\\g<0>\0", text)
 
 
+def _is_measured(text: str) -> bool:
+    """Whether a text is a number with its unit, or a day and a time."""
+    first, _, second = text.strip(" \"'").partition(" ")
+    if _MEASURES.fullmatch(first):
+        return not second
+    is_time = first[4:5] in ("-", "/") and ":" in second
+    measured = not second or _MEASURES.fullmatch(second) or (is_time and _FIGURE.fullmatch(second))
+    return _FIGURE.fullmatch(first) is not None and bool(measured)
+
+
+def _is_short(text: str) -> bool:
+    """Whether a text has no more letters and digits than loose ones may be, but for forms of names."""
+    return sum(len(word) for word in _SIGN.split(text) if not FORM.fullmatch(word)) <= LOOSE
+
+
+def has_token(name: str) -> bool:
+    """Whether a name in the copies, or a part of it, is a token."""
+    return TOKEN.search(name) is not None
+
+
 class PublicNames:
-    """Publishes texts with one salt; names that match a pattern of `kept`, or are `published`, stay."""
+    """Publishes texts with one salt; names that match a pattern of `kept`, or are `stated`, stay, and the
+    values of fields that are `revealed`."""
 
     def __init__(
-        self, salt: bytes, kept: Iterable[str] = (), published: frozenset[str] = frozenset()
+        self,
+        salt: bytes | None = None,
+        *,
+        kept: Iterable[str] = (),
+        revealed: Iterable[str] = (),
+        stated: frozenset[str] = frozenset(),
     ) -> None:
-        self._salt, self._kept, self._published = salt, tuple(kept), published
+        self._salt = token_bytes(32) if salt is None else salt
+        self._kept, self._stated = tuple(kept), stated
+        self._revealed = frozenset(name.casefold() for name in revealed)
 
     def token(self, text: str) -> str:
         """The token of a text: `x` and letters, so that it is a name in every language."""
         number = int.from_bytes(blake2b(text.encode(errors="surrogatepass"), key=self._salt).digest(), "big")
         letters = []
-        for _ in range(_LENGTH):
-            number, letter = divmod(number, len(_LETTERS))
-            letters.append(_LETTERS[letter])
+        for _ in range(LENGTH):
+            number, letter = divmod(number, len(LETTERS))
+            letters.append(LETTERS[letter])
         return "x" + "".join(letters)
 
     def is_kept(self, text: str) -> bool:
         """Whether its owner asks to publish it as it is."""
-        return text.casefold() in self._published or any(fnmatchcase(text, name) for name in self._kept)
+        return text.casefold() in self._stated or any(fnmatchcase(text, name) for name in self._kept)
+
+    def is_revealed(self, field: str) -> bool:
+        """Whether the owner asks to publish the values of fields of that name."""
+        return bool(self._revealed) and field.rpartition(":")[2].casefold() in self._revealed
 
     def publish(self, text: str) -> str:
         """A name or another short text as it is published."""
@@ -164,7 +182,7 @@ class PublicNames:
         return lru_cache(maxsize=1 << 16)(self._publish)
 
     def _publish(self, text: str) -> str:
-        if self._is_public(text):
+        if self.is_public(text):
             return text
         if is_module(text):
             return MODULE + self.publish(text.removeprefix(MODULE))
@@ -172,7 +190,7 @@ class PublicNames:
         if not row and _BETWEEN_NAMES.search(_OF_TYPES.sub("", _READ.sub("", text))):
             return self._with_meaning(text, self.token(text))
         new = self._replaced_parts(text, _READ)
-        return new if row and self._is_public(new) else self._with_meaning(text, new)
+        return new if row and self.is_public(new) else self._with_meaning(text, new)
 
     def publish_file_name(self, name: str) -> str:
         """A file's name: public words stay, and the format.
@@ -182,13 +200,14 @@ class PublicNames:
         if self.is_kept(name):
             return name
         words = dict.fromkeys(_NAME_WORD.findall(name))
-        few = _are_few(map(_letters, words))
         numbered = dict.fromkeys(_NUMBERED.findall(name))
         others = [
             word
             for word in words
-            if not _is_public_unit(word) or not (few or word in numbered or _says_something(word))
+            if not (word in numbered or _NUMBERED.fullmatch(word) or is_public_in_a_file_name(word))
         ]
+        numbers = [word for word in words if word in SIZES and word not in numbered]
+        others += numbers if len(numbers) > _FEW_NUMBERS else []
         tokens = iter(map(self.token, others if len(others) <= _MOST_TOKENS else ["-".join(others)]))
         replaced = {word: next(tokens, "") for word in others}
         return _NAME_WORD.sub(lambda word: replaced.get(word[0], word[0]), name)
@@ -213,32 +232,31 @@ class PublicNames:
         return (
             figures is not None
             and figures.fullmatch(field.strip()) is not None
-            and all(
-                _FIGURE.fullmatch(unit) or unit == "N/A" or (unit.isalpha() and _letters(unit)[2] <= 1)
-                for unit in _UNIT.findall(text)
-            )
+            and not _OF_NO_FIGURE.intersection(text)
+            and all(map(_is_measured, filter(None, map(str.strip, _BETWEEN_FIGURES.split(text)))))
         )
 
-    def _is_public(self, text: str) -> bool:
+    def is_public(self, text: str) -> bool:
         """Whether a text may be published as it is."""
         if self.is_kept(text):
             return True
-        letters = list[_Letters]()
-        for match in _UNIT.finditer(_READ.sub(lambda read: _SHORT_WORDS.sub(" ", read[0]), text)):
+        rest = _READ.sub(lambda read: _SHORT_WORDS.sub(" ", read[0]), text)
+        letters = list[Letters]()
+        for match in _UNIT.finditer(rest):
             unit, before = match[0], match.string[: match.start()]
             if self.is_kept(unit):
                 continue
-            if not _is_public_unit(unit) or _is_path(unit, before):
+            if not is_public_unit(unit) or _is_path(unit, before):
                 return False
-            if before.count("<") <= before.count(">"):
-                letters.append(_letters(unit))
-        return _are_few(letters)
+            letters.append(letters_of(unit, inside=before.count("<") > before.count(">")))
+        is_named = any(named + short for named, short, *_ in letters)
+        return are_few(letters) and (is_named or rest in SIZES or _is_short(rest))
 
     def _replaced_parts(self, text: str, figures: re.Pattern[str] | None) -> str:
         """A text with its figures and, between them, public units or what replaces them."""
         held = [m.span() for m in figures.finditer(text) if self._is_of_figures(m[0])] if figures else []
         parts = [text[end:begin] for (_, end), (begin, _) in pairwise([(0, 0), *held, (len(text), 0)])]
-        if not self._is_public(" ".join(parts)):
+        if not self.is_public(" ".join(parts)):
             parts = [_UNIT.sub(self._published_unit, part) for part in parts]
         kept = [*(text[begin:end] for begin, end in held), ""]
         return "".join(part + figure for part, figure in zip(parts, kept, strict=True))
@@ -246,7 +264,7 @@ class PublicNames:
     def _is_of_figures(self, text: str) -> bool:
         """Whether a text consists of numbers and public words."""
         return all(
-            _FIGURE.fullmatch(unit) or _is_public_unit(re.sub(r"\d+", "", unit))
+            _FIGURE.fullmatch(unit) or is_public_unit(re.sub(r"\d+", "", unit))
             for unit in _UNIT.findall(text)
         )
 
@@ -255,8 +273,8 @@ class PublicNames:
         unit, before = match[0], match.string[: match.start()]
         if self.is_kept(unit):
             return unit
-        if _is_public_unit(unit) and not _is_path(unit, before):
-            return unit if _says_something(unit) else self.token(unit)
+        if is_public_unit(unit) and not _is_path(unit, before):
+            return unit if says_something(unit) else self.token(unit)
         path = None if before.endswith(")") else _PLACE.fullmatch(unit)
         if path is not None:
             return self._published_path(path["path"]) + (path["line"] or "")
@@ -269,12 +287,12 @@ class PublicNames:
 
         Of a collective the part before its arguments stays, if that tells it.
         """
-        if not self._is_public(new):
+        if not self.is_public(new):
             new = self.token(name)
         collective = collective_name(name)
         if collective_name(new) != collective:
             head = self._replaced_parts(name.partition("(")[0], _READ)
-            if collective_name(head) == collective and self._is_public(head):
+            if collective_name(head) == collective and self.is_public(head):
                 return f"{head}({self.token(name)})"
         phase = phase_told(name)
         if phase_told(new) != phase:
@@ -287,12 +305,12 @@ class PublicNames:
     def _published_words(self, name: str) -> str:
         """A name's public words, and one token instead of the first of the others."""
         token, parts, sign = self.token(name), list[str](), ""
-        for part in _PART.findall(name) if name.isascii() else ():
+        for part in WORD_OR_SIGNS.findall(name) if name.isascii() else ():
             if not part[0].isalnum():
                 sign = "::" if "::" in part else part if len(part) == 1 and part in "_.-:/" else "_"
                 continue
-            word = len(part) >= _SHORTEST and part.isalpha() and _is_public_unit(part)
-            public = word or (_FORM.fullmatch(part) is not None and not part.isdigit())
+            word = len(part) >= SHORTEST and part.isalpha() and is_public_unit(part)
+            public = word or (FORM.fullmatch(part) is not None and not part.isdigit())
             if public or token not in parts:
                 parts += [sign] * bool(parts) + [part if public else token]
         return "".join(parts) or token
@@ -304,88 +322,11 @@ class PublicNames:
             path[folder.end() :] if folder else path if path.startswith(_PACKAGES) or "/" not in path else ""
         )
         base = f"/{folder[1]}" if folder else ""
-        if rest and rest[0] != "/" and _is_public_unit(rest):
+        if rest and rest[0] != "/" and is_public_unit(rest):
             return base + rest
         package = next((name for name in _PACKAGES if rest.startswith(name)), "")
         return base + package + self.token(path) + (".py" if path.endswith(".py") else "")
 
 
-def _says_something(unit: str) -> bool:
-    """Whether a public unit has a public part and few other letters and digits, or none of these."""
-    named, _, free = _letters(unit)
-    return (named > 0 or free == 0) and _are_few([_letters(unit)])
-
-
 def _is_path(unit: str, before: str) -> bool:
     return _PATH.fullmatch(unit) is not None and not before.endswith(")")
-
-
-def _are_few(letters: Iterable[_Letters]) -> bool:
-    """Whether the letters and digits beside those of public parts are too few for a secret."""
-    named, short, free = map(sum, zip((0, 0, 0), *letters, strict=True))
-    is_named = named >= (_NAMED if free else _SHORTEST)
-    return free <= _FREE and (is_named or named + short + free <= _LONGEST_UNNAMED)
-
-
-@lru_cache(maxsize=1 << 16)
-def _is_public_unit(unit: str) -> bool:
-    """Whether a unit consists of public words and forms, with few other letters and digits."""
-    if unit.startswith(_MANY_CODES) and unit.isascii():
-        return _is_public_mangled(unit) if unit.startswith("_Z") else _is_public_product(unit)
-    parts = _PART.findall(unit)
-    return (
-        unit.isascii()
-        and unit.isprintable()
-        and all(_is_public_word(part) if part[0].isalnum() else len(part) <= _MOST_SIGNS for part in parts)
-        and _letters(unit)[2] <= _FREE
-    )
-
-
-@lru_cache(maxsize=1 << 16)
-def _is_public_word(word: str) -> bool:
-    """Whether all its parts of three letters are public, and it has one if it is longer than four."""
-    if word.lower() in PARTS or _FORM.fullmatch(word):
-        return True
-    letters = [part for part in _letter_parts(word) if not part.isdigit() and len(part) >= _SHORTEST]
-    return all(part.lower() in PARTS for part in letters) and bool(letters or len(word) <= _FREE)
-
-
-def _letter_parts(word: str) -> list[str]:
-    return _LETTER_PART.findall(_SIZES_WITHIN.sub("_", word))
-
-
-@lru_cache(maxsize=1 << 16)
-def _letters(unit: str) -> _Letters:
-    """Numbers of letters of its public parts, of shorter ones, of other letters and digits, but for forms."""
-    counts = [0, 0, 0]
-    for word in () if unit.startswith(_MANY_CODES) else re.findall(r"[^\W_]+", unit):
-        whole = word.lower() in PARTS
-        for part in () if _FORM.fullmatch(word) else (word,) if whole else _letter_parts(word):
-            counts[2 if part.lower() not in PARTS else int(len(part) < _SHORTEST)] += len(part)
-    return counts[0], counts[1], counts[2]
-
-
-def _is_public_product(name: str) -> bool:
-    """Whether each parameter of a product of Tensile is a short code or has public initials."""
-    words = re.findall(r"[^\W_]+", name)
-    return all(
-        _CODE_OF_PRODUCT.fullmatch(word) or (not word.isdigit() and _is_public_word(word)) for word in words
-    )
-
-
-def _is_public_mangled(name: str) -> bool:
-    """Whether the identifiers of an Itanium-mangled name are public, and all else short codes."""
-    at, codes = 2, ""
-    while at < len(name):
-        code = _CODE.match(name, at)
-        if code is None:
-            return False
-        at = code.end()
-        identifier = name[at : at + int(code[0])] if code[0].isdigit() else ""
-        if len(identifier) > 1 and re.fullmatch(r"[A-Za-z_]\w+", identifier):
-            if identifier.startswith("_GLOBAL__N") or _is_public_unit(identifier):
-                at += len(identifier)
-            elif identifier[0] != "E":  # else the number is a constant that it ends
-                return False
-        codes += code[0] if len(code[0]) == 1 else " "
-    return all(len(set(run)) <= _MOST_CODES for run in re.findall(r"[a-z]+|[A-Z]+", codes))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of redactions: rule, count, place and file."""
+"""Records of redactions: kind, count, place and file."""
 
 from __future__ import annotations
 
@@ -10,21 +10,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Redaction:
-    """`count` values of a `kind` replaced at a `place` of a file: a key, a table's column, a line.
-
-    `rule` is what found them: the name of a pattern, with the field or variable of the value in
-    parentheses, a field's kind, or the same name or value in another place.
-    """
+    """`count` texts of a `kind` replaced or left out at a `place` of a file: a key, a column, lines."""
 
     file: str
     place: str
     kind: str
     count: int
-    rule: str
 
 
 def by_kind(redactions: Iterable[Redaction]) -> dict[str, int]:
-    """Number of replaced values of each kind, sorted by kind."""
+    """Number of texts of each kind, sorted by kind."""
     counts: Counter[str] = Counter()
     for redaction in redactions:
         counts[redaction.kind] += redaction.count

@@ -104,8 +104,8 @@ class Dcgm(EvidenceReader):
     figures = re.compile(
         rf"{'|'.join((*_TIMES, *_GPUS, *FIELDS))}"
         r"|^\d{9,10}(?:\.\d{1,9})?\s+(?=GPU |#|I[Dd]\b)"
-        r"|\bGPU \d{1,4}(?:\s+(?:\d{1,20}(?:\.\d{1,9})?|N/A))+\s*$"
-        r"|(?:\}|^[A-Z_]+)\s+\d{1,20}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?(?:\s+\d{1,18})?\s*$"
+        r"|\bGPU \d{1,4}(?:\s+(?:\d{1,13}(?:\.\d{1,6})?|N/A))+\s*$"
+        r"|(?:\}|^[A-Z_]+)\s+\d{1,13}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?(?:\s+1\d{12})?\s*$"
     )
     tested = "documentation: DCGM's user guide and field identifiers, published outputs of both tools"
 

@@ -9,7 +9,6 @@ programs, to which calls refer by hashes; the last row counts all (src/dftracer/
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -121,11 +120,10 @@ def _publish_row(row: _Row, redactor: Redactor) -> _Row:
     """What is published of a row: its name and layer, redacted unless rows are read by them, and numbers."""
     texts = {key: text for key, text in row.args.items() if isinstance(text, str) and _count(text) is None}
     is_rank = row.ph == "M" and row.name == "PR"
-    for key, text in texts.items():
+    for key in texts:
         kind = HOST if key == "hostname" or row.name == "HH" else SOURCE_PATH
         if not is_rank:
-            _, counts = redactor.field(HOST, text) if kind == HOST else redactor.text(text)
-            redactor.count(key, counts or Counter({kind: 1}))
+            redactor.count(key, {kind: 1})
     stated = {key: row.args.get(key) for key in (*_PUBLISHED, *(("value",) if is_rank else ()))}
     numbers = {key: value if isinstance(value, int) else _count(value) for key, value in stated.items()}
     row.args = {key: number for key, number in numbers.items() if number is not None}

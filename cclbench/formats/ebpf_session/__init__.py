@@ -18,7 +18,6 @@ import pyarrow as pa
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.sqlite_file import MAGIC
-from cclbench.ground.errors import InputError
 
 _MINUTE_NS: Final = 60 * 10**9
 _MARKS: Final = (b"causal_chains", b"stack_traces")
@@ -30,6 +29,14 @@ _SNAPSHOTS: Final = {
 }
 """Columns of `system_snapshots`: the counter, its factor and unit."""
 _NOT_READ: Final = ("stack_traces", "causal_chains", "cgroup_schedstat")
+_READ: Final = {
+    "ops": ("source_id", "op_id", "name"),
+    "event_aggregates": ("bucket", "source", "op", "pid", "count", "sum_dur"),
+    "events": ("timestamp", "source", "op", "pid", "duration"),
+    "system_snapshots": ("timestamp", *_SNAPSHOTS),
+    **dict.fromkeys(_NOT_READ, ()),
+}
+"""Columns of tables."""
 
 
 class EbpfSession(EvidenceReader):
@@ -47,9 +54,11 @@ class EbpfSession(EvidenceReader):
         return 0.95 if head.startswith(MAGIC) and all(mark in head for mark in _MARKS) else 0.0
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
-        """`InputError`: names of processes, containers and pods are not published."""
-        del target, redactor
-        raise InputError("texts of an eBPF session cannot be redacted", where=str(path))
+        """The tables and columns that are read: no name of a process, container or pod."""
+        from cclbench.formats.sqlite_rewriting import rewrite_database
+
+        rewrite_database(path, target, redactor, _READ, hint=_AGAIN)
+        return True
 
     def read(self, path: Path) -> Evidence:
         """Two counters for each operation, process and minute, and those of the host."""

@@ -75,7 +75,7 @@ class FabricCounters(EvidenceReader):
     versions = "Linux sysfs-class-infiniband; mlx5 and EFA hw_counters"
     figures = re.compile(
         r"/ports/\d{1,4}/(?:hw_)?counters/[a-z0-9_]{1,64}(?:\s*[:=]\s*|\s+)(?:\d{1,20})?\s*$"
-        r"|^\d{1,20}\s*$|# time_ns \d{1,19}"
+        r"|^\d{1,20}\s*$|# time_ns 1\d{18}\b"
     )
     tested = "documentation: the kernel's ABI, published snapshots of mlx5 and EFA ports"
 

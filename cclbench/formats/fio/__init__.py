@@ -46,7 +46,7 @@ class Fio(EvidenceReader):
     capture = "`fio job.fio --group_reporting --output-format=json+ --output=fio.json`"
     versions = "FIO 2 and 3"
     tested = "real: FIO 3.33; published results of FIO 2"
-    figures = re.compile(r"\d{1,3}\.\d{6}|\d{1,10}")  # percentiles, and bins in ns, which are keys
+    figures = re.compile(r"\d{1,3}\.\d{2,6}|\d{1,10}")  # percentiles, and bins in ns, which are keys
     withheld: Mapping[str, str] = {
         "global options": COMMAND_LINE,
         "job options": COMMAND_LINE,

@@ -94,6 +94,7 @@ class FlightRecorder(EvidenceReader):
         "real: gloo of torch 2.13, pickle and JSON; documentation: NCCL, by PyTorch's tutorial and source"
     )
 
+    figures = re.compile(r"ranks")
     withheld: Mapping[str, str] = {"frames": SOURCE_PATH}
 
     def sniff(self, head: bytes) -> float:

@@ -7,7 +7,6 @@ What reads and rewrites them is loaded for a log only: each command loads all re
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -52,12 +51,9 @@ class JobLog(EvidenceReader):
             for block in line_blocks(path, MOST_BYTES):
                 kept = []
                 for line in block.split(b"\n"):
-                    published = line if redactor.learns else published_line(line)
-                    text, counts = redactor.listed_text((published or b"").decode(errors="replace"))
-                    if published is None and line.strip():
-                        counts = Counter({CAPTURED: 1})
-                    redactor.count("lines", counts)
-                    kept.append(text.encode())
+                    published = published_line(line)
+                    redactor.count("lines", {CAPTURED: int(published is None and bool(line.strip()))})
+                    kept.append(published or b"")
                 write(b"\n".join([*kept, b""]))
         return True
 

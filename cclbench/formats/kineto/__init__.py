@@ -54,7 +54,6 @@ _METADATA = frozenset(
     )
 )
 # File names of tensorboard_trace_handler: host, process, time.
-_OF_A_HANDLER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*?)_\d+\.\d{10,20}\.pt\.trace\.json(?:\.gz)?")
 
 
 class Kineto(Reader):
@@ -63,7 +62,6 @@ class Kineto(Reader):
     name = "kineto"
     precedence = 40
     frameworks: Mapping[str, str] = {"PyTorch Profiler": "pytorch"}
-    host_in_name = _OF_A_HANDLER
     description = "PyTorch Profiler (Kineto) Chrome JSON: CUDA, ROCm, XPU, MTIA, CPU"
     extensions: tuple[str, ...] = (".json", ".json.gz")
     capture = (
@@ -71,7 +69,7 @@ class Kineto(Reader):
         " one file a rank"
     )
     versions = "torch 1.8 (2021) to 2.13"
-    figures = re.compile(r"Concrete Inputs")
+    figures = re.compile(r"Concrete Inputs|Process Group Ranks")
     tested = (
         "real: CUDA (V100, A100, H100), ROCm (MI210, MI300X), CPU with gloo, rows of MTIA;"
         " documentation: XPU, and what kineto writes since March 2026: sequence numbers, rows of stream"

@@ -87,7 +87,6 @@ class NcclProfiler(EvidenceReader):
     )
     versions = "the example of NCCL 2.23 to 2.30; the lines' only one (NCCL 2.28)"
     tested = "real: lines of an all-reduce of four ranks in a process; documentation: NCCL's example"
-    host_in_name = re.compile(r"(?P<host>.+)-\d+\.txt")
 
     def sniff(self, head: bytes) -> float:
         """Sure of the first lines, of the plug-in's own life or of an event."""

@@ -86,7 +86,7 @@ class DatabaseRewriter:
             Path(folder, "anew.sqlite").replace(scratch)
 
     def _is_published(self, name: str) -> bool:
-        return self._redactor.learns or self._redactor.publishes(name)
+        return self._redactor.publishes(name)
 
     def _change_rows(self, path: Path, anew: Path | None) -> None:
         """Change all rows at `path` and write them to `anew`; without it, count what would change."""
@@ -200,7 +200,7 @@ class DatabaseRewriter:
         for old, name, times in database.execute(distinct):
             field = name.decode(errors="replace") if isinstance(name, bytes) else ""
             if kind == "blob":
-                new = old if self._redactor.learns else published_payload(old, self._layout)
+                new = published_payload(old, self._layout)
                 counts = Counter({UNREAD: 1})
             else:
                 text = old.decode(errors="surrogateescape")
@@ -217,13 +217,12 @@ class DatabaseRewriter:
             warning = LOST.search(text[:_LONGEST_WARNING])
             new = warning[0] if warning else ""
             return new, Counter({CAPTURED: int(new != text)})
-        kind = self._redactor.kind_of_field(field)
-        if kind is not None and fnmatchcase(field, "PROCESS_*") and (launched := _LAUNCHED.fullmatch(text)):
+        if fnmatchcase(field, "PROCESS_*:ENVIRONMENT_VARIABLE"):  # of those that stay, whole numbers
+            return text, Counter()
+        if fnmatchcase(field, "PROCESS_*") and (launched := _LAUNCHED.fullmatch(text)):
             return launched[1] or launched[2], Counter(
                 {COMMAND_LINE: int(bool(launched[1] and launched[1] != text))}
             )
-        if kind is not None:
-            return self._redactor.field(kind, text)
         return self._redactor.text(text, field)
 
 

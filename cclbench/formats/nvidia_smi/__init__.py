@@ -96,8 +96,8 @@ class NvidiaSmi(EvidenceReader):
     versions = "layouts are known by their heads; drivers are not told apart"
     figures = re.compile(
         rf"#?Date|Time|gpu|index|(?:{'|'.join(map(re.escape, (*DMON, *QUERY)))})(?: \[[^\]]*\])?"
-        r"|^(?:\s*\d{8}\s+\d\d:\d\d:\d\d)?(?:\s+(?:\d{1,20}(?:\.\d{1,9})?|-))+\s*$|# time_ns \d{1,19}"
-        r"|\bLink \d{1,3}: (?:Data|Raw) [RT]x: \d{1,20} KiB\s*$"
+        r"|^(?:\s*\d{8}\s+\d\d:\d\d:\d\d)?(?:\s+(?:\d{1,7}(?:\.\d{1,3})?|-))+\s*$|# time_ns 1\d{18}\b"
+        r"|\bLink \d{1,3}: (?:Data|Raw) [RT]x: \d{1,13} KiB\s*$"
     )
     tested = "documentation: NVML, published outputs of dmon, --query-gpu and nvlink"
 

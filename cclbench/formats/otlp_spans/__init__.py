@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.otlp_spans.stages import HOSTS, REQUEST_IDS, STAGES, SpanOrigin, SpanTree, number_of
-from cclbench.formats.rewriting import CAPTURED, HOST, Redactor
+from cclbench.formats.rewriting import CAPTURED, Redactor
 from cclbench.formats.texts import damaged_error, read_whole, reason_of, strip_decoration
 from cclbench.ground.evidence_schema import REQUEST_STAGES, REQUESTS, SERVING
 
@@ -119,8 +119,6 @@ class OtlpSpans(EvidenceReader):
         # Here and below: imports that are not needed to recognise a file.
         from cclbench.formats.files import open_output
 
-        if redactor.learns:
-            return super().rewrite(path, target, redactor)
         encoder, numbers, tree = msgspec.json.Encoder(), dict[tuple[str, str], int](), _span_tree(path)
         with open_output(path, target) as write:
             for _, line in _decoded_lines(path):
@@ -239,7 +237,7 @@ def _published_span(span: _Span, number: int) -> _Span:
 def _redacted_origin(origin: SpanOrigin, redactor: Redactor) -> SpanOrigin:
     """The origin with a token for the request's id, and the host's name in all files of the data point."""
     request = origin.request and redactor.text(origin.request)[0]
-    return SpanOrigin(request, origin.role, origin.host and redactor.field(HOST, origin.host)[0])
+    return SpanOrigin(request, origin.role, origin.host and redactor.text(origin.host)[0])
 
 
 def _published_resource(span: _Span, origin: SpanOrigin) -> _Resource:

@@ -107,14 +107,11 @@ class Prometheus(EvidenceReader):
         with open_output(path, target) as write:
             for number, line in _text_lines(path):
                 sample = None if _MARK.fullmatch(line) else _parsed_sample(path, number, line, Counter())
-                published = line if redactor.learns or _MARK.fullmatch(line) else ""
-                if sample is not None and not redactor.learns:
+                published = line if _MARK.fullmatch(line) else ""
+                if sample is not None:
                     published = _published_line(line, sample, series.name_of(sample, number))
-                text, counts = redactor.listed_text(published)
-                if not published and line:
-                    counts = Counter({SYSTEM: 1})
-                redactor.count("lines", counts)
-                write(f"{text}\n".encode())
+                redactor.count("lines", {SYSTEM: int(bool(line and not published))})
+                write(f"{published}\n".encode())
         return True
 
 

@@ -4,11 +4,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from cclbench.formats import READERS, Part, Reader, Trace
+from cclbench.formats.files import read_head
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.sqlite_file import MAGIC
 from cclbench.ground.errors import InputError
+
+_READ: Final = {
+    "rocpd_string": ("id", "string"),
+    "rocpd_op": ("id", "gpuId", "queueId", "start", "end", "description_id", "opType_id"),
+    "rocpd_api": ("id", "pid", "tid", "start", "end", "apiName_id", "args_id"),
+    "rocpd_api_ops": ("api_id", "op_id"),
+    "rocpd_kernelapi": ("api_ptr_id", *(f"{of}{axis}" for of in ("grid", "workgroup") for axis in "XYZ")),
+    "rocpd_copyapi": ("api_ptr_id", "size"),
+    **dict.fromkeys(("rocpd_monitor", "rocpd_barrierop"), ()),
+}
+"""Columns of tables of rocmProfileData."""
 
 
 class Rocpd(Reader):
@@ -27,13 +40,17 @@ class Rocpd(Reader):
         return 0.95 if head.startswith(MAGIC) and b"rocpd_" in head else 0.0
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
-        """`InputError`: the texts of these databases are not published."""
-        del target, redactor
-        raise InputError(
-            "texts of rocpd databases cannot be redacted",
-            where=str(path),
-            hint="contribute the run as JSON: rocpd convert -i FILE --output-format json",
-        )
+        """The tables and columns of rocmProfileData that are read; `InputError` for rocprofv3's."""
+        from cclbench.formats.sqlite_rewriting import rewrite_database
+
+        if b"rocpd_info_" in read_head(path):
+            raise InputError(
+                "texts of rocprofv3's databases cannot be redacted",
+                where=str(path),
+                hint="contribute the run as JSON: rocpd convert -i FILE --output-format json",
+            )
+        rewrite_database(path, target, redactor, _READ, hint="write it again: runTracer.sh -o job.rpd")
+        return True
 
     def parts(self, path: Path) -> list[Part]:
         """One part for each process."""

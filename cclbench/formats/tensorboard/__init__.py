@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,14 +11,13 @@ from typing import Any, Final
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.files import open_output
 from cclbench.formats.job_log.scalars import TAGS, TaggedScalars, published_tag
-from cclbench.formats.rewriting import CAPTURED, HOST, Redactor
+from cclbench.formats.rewriting import CAPTURED, Redactor
 from cclbench.formats.tensorboard.events import event_class, scalars_of
 from cclbench.formats.tensorboard.records import EventRecords, framed_records
 from cclbench.formats.texts import damaged_error
 
 _VERSION: Final = b"brain.Event:"
 _WALL_TIME: Final = b"\x09"
-_HOST: Final = re.compile(r"tfevents\.\d{9,11}\.([A-Za-z][\w.-]*?)(?:\.\d+)*(?:\.v2|\.gz)*$", re.ASCII)
 """The host that wrote a file, in its name."""
 
 
@@ -53,8 +51,6 @@ class TensorBoardEvents(EvidenceReader):
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Scalars of steps; a tag that is no trainer's is numbered, and its values are left out."""
         numbers: dict[str, int] = {}
-        if host := _HOST.search(path.name):
-            redactor.field(HOST, host[1])
         with open_output(path, target) as write:
             for batch in EventRecords(path).batches():
                 kept = list[bytes]()

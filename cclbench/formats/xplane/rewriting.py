@@ -69,13 +69,13 @@ class ProtobufRewriter:
                 if number == _HOSTS and data[at] & 7 == 2
             ]
             for host in hosts:
-                self._known[host] = self._redactor.field(HOST, host)[0]
+                self._known[host] = self._redactor.text(host)[0]
             for number, at, begin, end in fields:
                 if number == _PLANE:
                     _write_field(write, number, self._rewritten_plane(data[begin:end], at))
                 elif number in _COMPLAINTS:  # their number is read
                     self._place = "the profile"
-                    if end > begin and not self._redactor.learns:
+                    if end > begin:
                         self._redactor.count(self._place, {CAPTURED: 1})
                     _write_field(write, number, b"")
             for host in hosts:
@@ -127,16 +127,11 @@ class ProtobufRewriter:
             holds = self._withheld.get(name)
             if holds is None and not self._redactor.publishes(name):
                 holds = UNREAD
-            if holds is not None and value is not None and not self._redactor.learns:
+            if holds is not None and value is not None and not self._redactor.reveals(name):
                 stat.ClearField(value)
                 self._redactor.count(self._place, {holds: 1})
             elif value == "str_value":
-                kind = self._redactor.kind_of_field(name)
-                if kind is None:
-                    self._rewrite_fields(stat, value)
-                else:
-                    stat.str_value, counts = self._redactor.field(kind, stat.str_value)
-                    self._redactor.count(self._place, counts)
+                self._rewrite_fields(stat, value)
             elif value == "bytes_value":
                 stat.bytes_value = self._rewrite_bytes(stat.bytes_value, name)
 

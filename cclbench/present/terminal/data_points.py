@@ -20,7 +20,7 @@ from cclbench.present.terminal.output import bullet_lines, grid_table
 
 _MOST: Final = 10
 """Most reasons listed for a data point."""
-_MOST_RULES: Final = 30
+_MOST_KINDS: Final = 30
 """Most lines of the review list."""
 
 
@@ -74,7 +74,7 @@ def _contribution_sections(told: Contribution) -> Iterator[tuple[str, list[str]]
     yield "Filled in from config.json", list(told.configured)
     yield "Card and traces disagree", list(told.contradictions)
     yield "Missing in the card", [str(gap) for gap in told.gaps]
-    yield "Redacted, by rule and file: please review", _redaction_review(told)
+    yield "Redacted, by kind and file: please review", _redaction_review(told)
     yield "Published on purpose", list(told.revealed)
     proof = f"all {told.rows:,} result rows are bit for bit equal to those of the originals"
     yield "Verified", [f"{proof}; {told.recorded} metrics are recorded"]
@@ -89,15 +89,15 @@ def _size_words(sizes: TraceSizes) -> str:
 
 
 def _redaction_review(told: Contribution) -> list[str]:
-    """Number of redactions and files, a line for each rule."""
+    """Number of redactions and files, a line for each kind."""
     files: dict[str, dict[str, int]] = {}
     for one in told.redactions:
-        of_rule = files.setdefault(one.rule, {})
-        of_rule[one.file] = of_rule.get(one.file, 0) + one.count
-    lines = [f"{rule}: {_in_files(counts)}" for rule, counts in sorted(files.items())]
-    more = len(lines) - _MOST_RULES
+        of_kind = files.setdefault(one.kind, {})
+        of_kind[one.file] = of_kind.get(one.file, 0) + one.count
+    lines = [f"{kind}: {_in_files(counts)}" for kind, counts in sorted(files.items())]
+    more = len(lines) - _MOST_KINDS
     if more > 0:
-        lines = [*lines[:_MOST_RULES], f"and {more} more rules: -v and --json show every place"]
+        lines = [*lines[:_MOST_KINDS], f"and {more} more kinds: -v and --json show every place"]
     return lines or ["nothing was found"]
 
 
