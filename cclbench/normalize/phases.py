@@ -48,7 +48,8 @@ def _is_serving_step(phase: str, name: str) -> bool:
     return serving_phase(name) == phase
 
 
-def _loads_data(name: str) -> bool:
+def loads_data(name: str) -> bool:
+    """Whether a range is of a data loader or a checkpoint."""
     return re.search(LOADER, name) is not None
 
 
@@ -147,7 +148,7 @@ class Phases:
             lambda mark: mark.name_matches(_BACKWARD) | mark.name_is(starts_backward)
         )
         self._found = {
-            "data": host.marked_ranges(lambda mark: mark.name_is(_loads_data)),
+            "data": host.marked_ranges(lambda mark: mark.name_is(loads_data)),
             "optimizer": host.marked_ranges(lambda mark: mark.name_matches(_OPTIMIZER)),
             "backward": join_ranges(ranges.select_ranges(of_engine), backward)[0],
         }

@@ -52,7 +52,7 @@ from cclbench.formats.recognition import recognise_head  # noqa: E402
 from cclbench.formats.xplane.proto import find_planes, message_class, parse_plane  # noqa: E402
 from cclbench.ground.errors import InputError  # noqa: E402
 
-REFUSED: Final = ("timeline", "nsys_tables", "otf2", "neuron", "perfetto")
+REFUSED: Final = ("timeline", "nsys_tables", "otf2", "neuron", "perfetto", "xla_json")
 """Readers whose files a data point cannot contain."""
 _SHORTEST_PIECE: Final = 5
 _BY_HALVES: Final = 20261127

@@ -53,6 +53,24 @@ FORM: Final = re.compile(
     re.IGNORECASE,
 )
 """Sizes, shapes of matrix instructions, data types, processors, amounts of memory, parallelism."""
+_TYPE: Final = "(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32)|tf32|e[45]m[0-3]|[dhis])"
+_SIZE_X: Final = f"{_N}(?:x{_N})"
+_PRODUCT: Final = re.compile(
+    # nvjet_sm90_hsh_192x128_64x5_1x2_h_bz_coopB_bias_TNT
+    rf"nvjet_(?:sm\d\d\d?_)?[hsdtqrop]{{2,4}}(?:_(?:mma|{_SIZE_X}{{1,2}}|[hv]|bz|[a-z]?sched|coop[AB]|split[KS]"
+    rf"|b?add|bias|gelu|relu|[12]cta|[TN]{{3}}|[tn]{{3}})){{1,16}}"
+    # sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x128x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4_...
+    rf"|sm\d\d\d?_xmma_(?:gemm|fprop|dgrad|wgrad)(?:_{_TYPE}{{1,4}}|_[tnc]{{1,2}}|_tilesize{_SIZE_X}{{2}}|_stage\d"
+    rf"|_warp(?:group)?size\d(?:x\d){{2}}|_ffma|_[hw]?g?mma|_tensor{_N}(?:x{_N}){{0,2}}|_align[a-d]?\d\d?|_bias"
+    rf"|_execute|_segment|_split|_k|_off|_on|_kernel|_|_\dx|_cublas|_cudnn){{3,40}}"
+    # ampere_bf16_s16816gemm_bf16_256x128_ldg8_f2f_stages_64x3_tn
+    rf"|(?:maxwell|volta|turing|ampere|hopper)(?:_{_TYPE}|_fp16)?_[shdic]{{1,2}}(?:\d{{3,5}}|{_SIZE_X}{{2}})?gemm"
+    rf"(?:_{_TYPE}|_fp16|_{_SIZE_X}|_ldg\d|_relu|_f2f|_stages|_sliced\dx\d|_splitK|_[tnc]{{2}}|_align\d){{1,16}}"
+    # cutlass_80_wmma_tensorop_f16_s161616gemm_f16_32x32_128x2_tn_align2
+    rf"|cutlass_\d\d\d?_(?:wmma_)?(?:tensorop|simt)(?:_{_TYPE}|_[shdi]{{1,2}}(?:\d{{3,6}}|{_SIZE_X}{{2}})?gemm"
+    rf"|_{_SIZE_X}|_[tn]{{2}}|_align\d\d?|_relu|_grouped|_splitk){{2,12}}(?:::Params)?"
+)
+"""Names of products of cuBLAS, cuDNN and CUTLASS: architecture, types, tiles, stages, layouts, alignment."""
 _SIZES_WITHIN: Final = re.compile(rf"(?<!\d)(?:{_N}(?:x{_N})+|{_SHAPE})(?!\d)")
 _CODE: Final = re.compile(
     r"[ST][0-9A-Z]{0,2}_|DF\d{1,2}[bx_]?|(?<=L[a-z])n?\d{1,7}E|(?<=E)\d{1,2}_|\d{1,3}|[A-Za-z_.]"
@@ -96,6 +114,8 @@ def are_few(letters: Iterable[Letters]) -> bool:
 @lru_cache(maxsize=1 << 16)
 def is_public_unit(unit: str) -> bool:
     """Whether a unit consists of public words and forms, with few other letters and digits."""
+    if _PRODUCT.fullmatch(unit):
+        return True
     if unit.startswith(_MANY_CODES) and unit.isascii():
         return _is_public_mangled(unit) if unit.startswith("_Z") else _is_public_product(unit)
     parts = WORD_OR_SIGNS.findall(unit)
@@ -126,7 +146,7 @@ def _letter_parts(word: str) -> list[str]:
 @lru_cache(maxsize=1 << 16)
 def letters_of(unit: str, *, inside: bool = False) -> Letters:
     """Counts of a unit's characters; `inside`: of an argument of a template, in which sizes are not loose."""
-    if unit.startswith(_MANY_CODES):  # judged as a whole
+    if unit.startswith(_MANY_CODES) or _PRODUCT.fullmatch(unit):  # judged as a whole
         return len(unit), 0, 0, 0
     named = short = loose = numbers = 0
     for word in re.findall(r"[^\W_]+", unit):

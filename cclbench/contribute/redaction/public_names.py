@@ -42,7 +42,7 @@ from cclbench.contribute.redaction.name_forms import (
     letters_of,
     says_something,
 )
-from cclbench.normalize.phases import phase_told
+from cclbench.normalize.phases import loads_data, phase_told
 
 _UNIT: Final = re.compile(r"[^\s<>(),\[\]{}=|;'\"`*&]+")
 _SIGN: Final = re.compile(r"[\W_]+")
@@ -103,6 +103,34 @@ _TELLING: Final[Mapping[str | None, str]] = {
     "copy": "memcpy",
 }
 """A name of each category."""
+_SCOPE: Final = re.compile(r"p?jit\(\w*\)/")
+"""The beginning of an operator's scope in a program of JAX."""
+_LEVEL: Final = re.compile(r"[^/()]+")
+_EINSUM: Final = re.compile(r"(?:\.{3})?([a-z]{1,6}),(?:\.{3})?([a-z]{1,6})->(?:\.{3})?([a-z]{0,6})")
+_PICOSECONDS: Final = re.compile(r"\d{1,15}")
+"""An offset within a profile."""
+_LIBRARY: Final[Mapping[str | None, str]] = {
+    **{name: f"{name}_" for name in ("cudnn", "cutlass", "cublas", "triton", "miopen")},
+    "flash-attention": "flash_fwd_",
+    "tensile": "Cijk_",
+    "composable_kernel": "ck::",
+}
+"""The beginning of a name that tells the library."""
+_PRECISION: Final[Mapping[tuple[str | None, bool | None], str]] = {
+    ("fp4", True): "mxfp4",
+    ("fp8", True): "mxfp8",
+    ("int8", True): "imma",
+    ("tf32", True): "tf32",
+    ("bf16", True): "bf16bf16",
+    ("fp16", True): "f16f16",
+    ("fp32", True): "nhwc_fp32",
+    ("fp64", True): "dmma",
+    ("fp16", False): "simt_hgemm",
+    ("fp32", False): "sgemm",
+    ("fp64", False): "dgemm",
+    (None, True): "tensorop",
+}
+"""Words of arithmetic, with and without tensor cores."""
 _NAME_WORD: Final = re.compile(r"[^\W_]+|[^\x00-\x7f]+")
 _NUMBERED: Final = re.compile(r"(?i)(?:rank|step|worker|node|device|gpu|pid|plane)[-_.]?(\d{1,4})(?!\d)")
 """Numbers of a file's name that it is read by."""
@@ -182,6 +210,8 @@ class PublicNames:
         return lru_cache(maxsize=1 << 16)(self._publish)
 
     def _publish(self, text: str) -> str:
+        if _SCOPE.match(text):
+            return _LEVEL.sub(lambda level: self._published_level(level[0]), text)
         if self.is_public(text):
             return text
         if is_module(text):
@@ -233,7 +263,10 @@ class PublicNames:
             figures is not None
             and figures.fullmatch(field.strip()) is not None
             and not _OF_NO_FIGURE.intersection(text)
-            and all(map(_is_measured, filter(None, map(str.strip, _BETWEEN_FIGURES.split(text)))))
+            and (
+                (field.endswith("_ps") and _PICOSECONDS.fullmatch(text) is not None)
+                or all(map(_is_measured, filter(None, map(str.strip, _BETWEEN_FIGURES.split(text)))))
+            )
         )
 
     def is_public(self, text: str) -> bool:
@@ -283,7 +316,7 @@ class PublicNames:
         return f"{begin[-2:]}{self._published_words(core)}{end[:2]}" if core else self.token(unit)
 
     def _with_meaning(self, name: str, new: str) -> str:
-        """A replaced name with the word of its phase or category, if its public words tell another.
+        """A replaced name with words of its phase, category and arithmetic, if its public words tell another.
 
         Of a collective the part before its arguments stays, if that tells it.
         """
@@ -297,10 +330,23 @@ class PublicNames:
         phase = phase_told(name)
         if phase_told(new) != phase:
             new = f"{self.token(name)} {phase}" if phase else self.token(name)
-        category = kernel_category(name)
-        if kernel_category(new) == category and kernel_arithmetic(new) == kernel_arithmetic(name):
-            return new
-        return f"{self.token(name)}_{_TELLING[category]}" if category in _TELLING else self.token(name)
+        if loads_data(name) and not loads_data(new):
+            return f"{self.token(name)} dataloader"
+        category, arithmetic = kernel_category(name), kernel_arithmetic(name)
+        told = f"{self.token(name)}_{_TELLING[category]}" if category in _TELLING else self.token(name)
+        precision = _PRECISION.get((arithmetic.precision, arithmetic.tensor_cores))
+        alignment = None if arithmetic.alignment is None else f"align{arithmetic.alignment}"
+        generation = arithmetic.generation and arithmetic.generation.replace("gfx", "isa")
+        words = "_".join(filter(None, (told, generation, precision, alignment, "")))
+        for one in (new, _LIBRARY.get(arithmetic.library, "") + words):
+            if (kernel_category(one), kernel_arithmetic(one)) == (category, arithmetic):
+                return one
+        return told
+
+    def _published_level(self, level: str) -> str:
+        """A level of a scope, which is published alike in all scopes."""
+        public = self.is_kept(level) or (is_public_unit(level) and says_something(level)) or _is_einsum(level)
+        return level if public else self._published_words(level)
 
     def _published_words(self, name: str) -> str:
         """A name's public words, and one token instead of the first of the others."""
@@ -326,6 +372,15 @@ class PublicNames:
             return base + rest
         package = next((name for name in _PACKAGES if rest.startswith(name)), "")
         return base + package + self.token(path) + (".py" if path.endswith(".py") else "")
+
+
+def _is_einsum(level: str) -> bool:
+    """Whether a level is the formula of a product of two tensors, such as `bqhd,bkhd->bhqk`."""
+    formula = _EINSUM.fullmatch(level)
+    left, right, result = map(list, formula.groups()) if formula else ([], [], [])
+    terms = [set(term) for term in (left, right, result)]
+    is_named_once = sum(map(len, terms)) == len(left) + len(right) + len(result)
+    return is_named_once and bool(terms[0] & terms[1]) and terms[2] <= terms[0] | terms[1]
 
 
 def _is_path(unit: str, before: str) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.formats import READERS, Part, Reader, Trace
+from cclbench.formats.rewriting import Redactor
 from cclbench.ground.errors import InputError
 
 MOST_EVENTS: Final = 1_000_000
@@ -36,6 +37,15 @@ class XlaJson(Reader):
     def sniff(self, head: bytes) -> float:
         """Sure of Chrome JSON whose processes have names of planes."""
         return 0.95 if b'"traceEvents"' in head and _PLANES.search(head) else 0.0
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
+        """`InputError`: ids and times of a profile are texts here, and look like any other number."""
+        del target, redactor
+        raise InputError(
+            "a profile converted to JSON cannot be redacted",
+            where=str(path),
+            hint="contribute the .xplane.pb that it was derived from, which the profiler writes beside it",
+        )
 
     def parts(self, path: Path) -> list[Part]:
         """One part for each device, named by its plane; CPU devices if there is no accelerator."""

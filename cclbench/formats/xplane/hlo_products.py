@@ -124,6 +124,23 @@ class _CallConfig(msgspec.Struct):
     cudnn_fmha_backend_config: _Attention | None = None
 
 
+def rewritten_config(config: bytes, publish: Callable[[str], str]) -> bytes:
+    """A custom call's configuration with the fields that are read, their texts published; else nothing."""
+
+    def published(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: published(held) for name, held in value.items() if held is not None}
+        if isinstance(value, list):
+            return [published(held) for held in value]
+        return publish(value) if isinstance(value, str) else value
+
+    try:
+        read = msgspec.to_builtins(msgspec.json.decode(config, type=_CallConfig, strict=False))
+    except msgspec.MsgspecError:
+        return b""
+    return msgspec.json.encode(published(read)) if any(read.values()) else b""
+
+
 def is_library_product(i: Any) -> bool:
     """Whether an instruction is a product that cuBLAS computes."""
     return i.opcode == "custom-call" and _GEMM.match(i.target) is not None

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from cclbench.formats.files import WHOLE, display_path
 from cclbench.formats.rewriting import CAPTURED, HOST, UNREAD, Redactor
 from cclbench.formats.xplane import proto
+from cclbench.formats.xplane.hlo_products import rewritten_config
 from cclbench.formats.xplane.hlo_proto import message_class
 from cclbench.ground.errors import InputError
 from cclbench.ground.protobuf_schema import described_class
@@ -157,9 +158,9 @@ class ProtobufRewriter:
                 value[:] = [self._rewrite_text(text) for text in value]
             elif field.type == field.TYPE_STRING:
                 setattr(message, field.name, self._rewrite_text(value))
-            elif field.type == field.TYPE_BYTES:
-                text = self._rewrite_text(value.decode(errors="replace"))
-                setattr(message, field.name, text.encode())
+            elif field.type == field.TYPE_BYTES:  # the configuration of a custom call
+                setattr(message, field.name, rewritten_config(value, self._rewrite_text))
+                self._redactor.count(self._place, {UNREAD: int(getattr(message, field.name) != value)})
 
 
 def _write_field(write: Callable[[bytes], object], number: int, value: bytes) -> None:
