@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import fsum
 from typing import Final
 
 import numpy as np
@@ -62,7 +63,8 @@ def contention(rank: RankView) -> Iterator[Value]:
         raise NotApplicable("no compute kernel runs both with communication and alone")
     if not alone_ns[both].any():
         raise NotApplicable("the kernels that run both with communication and alone have no duration")
-    excess_ns = float((overlapped_ns[both] - overlapped[both] * (alone_ns[both] / alone[both])).sum())
+    longer_ns = overlapped_ns[both] - overlapped[both] * (alone_ns[both] / alone[both])
+    excess_ns = fsum(longer_ns.tolist())  # the same in any order of the kernels
     together_ns = int(overlap_ns[both].sum())
     left_out = {"overlapped kernels that never run alone": int(overlapped[~both].sum())}
     if excess_ns < together_ns:

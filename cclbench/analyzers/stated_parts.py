@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.columns import word_codes
@@ -88,7 +87,7 @@ def stated_difference(run: RunView) -> Iterator[Value]:
         raise NotApplicable(f"{NO_TABLE} beside the trace of its rank: the table's ranks have no traces here")
     shares = []
     for rank in sorted(ranks):
-        own = rows.filter(pc.equal(rows["rank"], rank))
+        own = rows.filter(pa.array(rows["rank"].to_numpy() == rank))
         try:
             stated, measured, words = _both_partitions(run.rank(rank), own)
         except NotApplicable as why:

@@ -50,7 +50,8 @@ def test_a_kernel_is_what_its_source_says(name: str, expected: str, source: str)
 def test_the_table_covers_libraries_and_lists_each_name_once() -> None:
     libraries = {expected.partition("/")[0] for _, expected, _ in LISTED if "/" in expected}
     assert libraries == {
-        "custom", "deepep", "flux", "mori", "mscclpp", "msccl", "nccl", "nixl", "nvshmem", "pplx", "uccl",
+        "custom", "deepep", "flux", "mori", "mscclpp", "msccl", "nccl", "nixl", "nvshmem", "oneccl", "pplx",
+        "uccl",
     }  # fmt: skip
     assert {e for _, e, _ in LISTED if "/" not in e} <= {*CATEGORIES, "unknown"}
     assert [name for name, times in Counter(row[0] for row in LISTED + MEANT).items() if times > 1] == []

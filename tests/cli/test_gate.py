@@ -294,8 +294,6 @@ def test_a_card_of_a_folder_keeps_execution_traces(call: Call, test_data: Path, 
     card = tmp_path / "workload_cards" / "dlrm.yaml"
     made = call("card", "new", tmp_path / "traces" / "dlrm", "-o", card)
     assert made.code == 0, made.err
-    text = card.read_text()
-    assert text.count("dlrm_eg_") == 8
-    card.write_text(text.replace("workload:\n", "workload:\n  phase: training\n", 1))
+    assert card.read_text().count("dlrm_eg_") == 8
     found = json.loads(call("run", card, "--no-inference", "--metric", "comm.volume", "--json").out)
     assert found["run"]["matching"]["matched"] == 64

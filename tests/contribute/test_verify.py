@@ -65,7 +65,7 @@ SPOILT: dict[str, tuple[Callable[[DataPointPlace], object], str, str]] = {
     "a byte more": (
         lambda p: append(p.traces_folder / "rank0.json", "\n"),
         "changed",
-        "rank0.json: has 2,101 bytes, but 2,100 are recorded",
+        "rank0.json: has 2,105 bytes, but 2,104 are recorded",
     ),
     "a byte otherwise": (
         lambda p: (p.traces_folder / "rank0.json").write_bytes(
@@ -250,13 +250,14 @@ def test_a_card_that_was_changed_can_be_recorded(point: DataPointPlace) -> None:
     assert checked(point).status == "changed"
     recorded(point)
     assert checked(point).status == "verified"
-    assert read_manifest(point.manifest_path).redactions == {"user name": 4}
+    redactions = read_manifest(point.manifest_path).redactions
+    assert redactions == {"metadata of the program": 2, "text that is no public name": 4}
 
 
 def test_evidence_that_was_changed_cannot_be_recorded(point: DataPointPlace) -> None:
     append(point.traces_folder / "rank0.json", " ")
     before = point.manifest_path.read_bytes()
-    with pytest.raises(CheckFailed, match=r"rank0\.json: has 2,101 bytes"):
+    with pytest.raises(CheckFailed, match=r"rank0\.json: has 2,105 bytes"):
         recorded(point)
     assert point.manifest_path.read_bytes() == before
 

@@ -333,7 +333,7 @@ def test_each_trace_is_a_line_and_the_rest_is_counted(
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert all(len(row) == header.count("|") - 1 for row in rows)
     by_name = {row[0]: row[1:] for row in rows}
-    shipped = {path.name for path in (repository / "traces").iterdir()}
+    shipped = {path.name for path in (repository / "traces").iterdir() if any(path.glob("*trace*"))}
     means = f"mean of {len(shipped)} sources", f"mean of {len(shipped) - 2} of them with recorded arguments"
     assert set(by_name) == {*(f"traces/{name}" for name in shipped), *means}
     whole, recorded = (float(by_name[name][2].removesuffix("%")) for name in means)

@@ -174,7 +174,8 @@ def _is_public_product(name: str) -> bool:
         return bool(parts) and PARTS.issuperset(parts) and letters_of(word)[2] <= LOOSE
 
     return all(
-        _CODE_OF_PRODUCT.fullmatch(word) or has_public_initials(word) for word in re.findall(r"[^\W_]+", name)
+        _CODE_OF_PRODUCT.fullmatch(word) or FORM.fullmatch(word) or has_public_initials(word)
+        for word in re.findall(r"[^\W_]+", name)
     )
 
 

@@ -47,7 +47,7 @@ from cclbench.normalize.phases import loads_data, phase_told
 _UNIT: Final = re.compile(r"[^\s<>(),\[\]{}=|;'\"`*&]+")
 _SIGN: Final = re.compile(r"[\W_]+")
 _FIGURE: Final = re.compile(
-    r"[-+]?(?:\d{1,13}|1[4-9]\d{12,17})(?:\.\d{0,9})?(?:[eE][-+]?\d{1,3})?|0x[0-9a-fA-F]{1,16}"
+    r"[-+]?(?:\d{1,13}|1[4-9]\d{12,17})(?:\.\d{0,12})?(?:[eE][-+]?\d{1,3})?|0x[0-9a-fA-F]{1,16}"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:T[\d:.]{5,18}Z?)?|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?",
     re.ASCII,
 )
@@ -132,7 +132,9 @@ _PRECISION: Final[Mapping[tuple[str | None, bool | None], str]] = {
 }
 """Words of arithmetic, with and without tensor cores."""
 _NAME_WORD: Final = re.compile(r"[^\W_]+|[^\x00-\x7f]+")
-_NUMBERED: Final = re.compile(r"(?i)(?:rank|step|worker|node|device|gpu|pid|plane)[-_.]?(\d{1,4})(?!\d)")
+_NUMBERED: Final = re.compile(
+    r"(?i)(?:rank|step|worker|node|device|gpu|pid|plane|run|night)[-_.]?(\d{1,4})(?!\d)"
+)
 """Numbers of a file's name that it is read by."""
 _MOST_TOKENS, _FEW_NUMBERS = 4, 2
 """Of a file's name: most tokens, and numbers that stay."""
@@ -337,7 +339,7 @@ class PublicNames:
         precision = _PRECISION.get((arithmetic.precision, arithmetic.tensor_cores))
         alignment = None if arithmetic.alignment is None else f"align{arithmetic.alignment}"
         generation = arithmetic.generation and arithmetic.generation.replace("gfx", "isa")
-        words = "_".join(filter(None, (told, generation, precision, alignment, "")))
+        words = "_".join(filter(None, (told, generation, precision, alignment))) + "_"
         for one in (new, _LIBRARY.get(arithmetic.library, "") + words):
             if (kernel_category(one), kernel_arithmetic(one)) == (category, arithmetic):
                 return one

@@ -132,7 +132,10 @@ class NcclInspector(EvidenceReader):
     name = "nccl_inspector"
     description = "NCCL Inspector JSON lines: every collective's size, time and bandwidth"
     extensions: tuple[str, ...] = (".log", ".jsonl", ".log.gz", ".jsonl.gz")
-    capture = "the JSON lines of NCCL's inspector plug-in"
+    capture = (
+        "the JSON lines of NCCL's inspector plug-in;"
+        " `NCCL_INSPECTOR_ENABLE_PROXY=1` adds the proxy's operations"
+    )
     versions = "output format v4.0 to v4.3 as documented (NCCL 2.28 to 2.30)"
     tested = "documentation: the plugin's README and source"
 
