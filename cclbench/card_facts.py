@@ -18,6 +18,7 @@ from cclbench.ingestion import ingest
 from cclbench.ingestion.source import find_source
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
+from cclbench.record.metric_name import metric_name
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection
 from cclbench.results import compute_metrics
@@ -25,6 +26,7 @@ from cclbench.source_summaries.job_logs import JOB_LOG
 from cclbench.workspace import store_at
 
 _DEFAULTS: Final = Options()
+_PHASE: Final = metric_name("time.phase")
 _LOGGED_BATCH: Final = {"global": "global_batch", "sequence_length": "sequence_length"}
 _LOGGED_DEGREES: Final = {
     "pp": "pipeline_parallel",
@@ -115,7 +117,7 @@ def _logged_degrees(ingested: Run) -> dict[str, int]:
 
 def _phase(ingested: Run) -> str | None:
     """Training where device time is in a backward pass; of other traces the phase is not certain."""
-    rows, _ = compute_metrics(ingested, resolve_metrics(["time.phase"]), Selection())
+    rows, _ = compute_metrics(ingested, resolve_metrics([_PHASE]), Selection())
     return "training" if any(row.category == "backward" and row.value for row in rows.rows) else None
 
 

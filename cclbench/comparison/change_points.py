@@ -107,7 +107,7 @@ def find_levels(values: Float) -> Levels:
     )
 
 
-class _Line(NamedTuple):
+class _Trend(NamedTuple):
     """A line through a series: its values at the first and last run, and the deviation from it."""
 
     ends: tuple[float, float]
@@ -115,7 +115,7 @@ class _Line(NamedTuple):
     freedom: int
 
 
-def _drift(series: Float, squares: float, segments: int, outliers: int) -> _Line | None:
+def _drift(series: Float, squares: float, segments: int, outliers: int) -> _Trend | None:
     """The line through the series, if its slope is significant and it is better than so many segments.
 
     `squares` are the squared deviations within the segments, whose means and bounds are 2 k - 1 parameters.
@@ -133,7 +133,7 @@ def _drift(series: Float, squares: float, segments: int, outliers: int) -> _Line
     if 2 * t_tail(abs(slope) * float(np.sqrt((times**2).sum())) / noise, freedom) > SIGNIFICANCE:
         return None
     middle, half = float(series.mean()), slope * float(times[-1])
-    return _Line((middle - half, middle + half), noise, freedom)
+    return _Trend((middle - half, middle + half), noise, freedom)
 
 
 def _robust_noise(series: Float) -> float:

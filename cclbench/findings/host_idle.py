@@ -40,4 +40,5 @@ def step_words(case: Case, lost: Mapping[int, float]) -> str:
 
 
 def evidence_keys(*names: str) -> list[tuple[MetricName, Mapping[str, str]]]:
+    """Keys of the parts of `time.idle_host_by`, for a finding's evidence."""
     return [(BY, {"category": name}) for name in names]

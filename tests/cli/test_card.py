@@ -216,7 +216,7 @@ def test_people_are_asked_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     said = capsys.readouterr().err
     assert "workload.batch.global: samples a step; every card has it" in said
     assert 'is "many" but must be a whole number' in said
-    nobody = CardGap("workload.dataset", "data set", "c4", "nobody needs it", False)
+    nobody = CardGap("workload.dataset", "data set", "c4", "nobody needs it", False, optional=True)
     assert command._prompt_for_gap(nobody) is None
 
 

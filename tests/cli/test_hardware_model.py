@@ -433,7 +433,7 @@ def test_the_page_shows_what_its_commands_print(repository: Path, test_data: Pat
     shutil.copy(test_data / "nccl_tests" / "aws_p5_2n16_allreduce.csv", tmp_path / "sweep.csv")
     (tmp_path / "docs" / "images").mkdir(parents=True)
     found = [(kind, block) for kind, _, block in blocks(page) if kind in ("sh", "text")]
-    assert [kind for kind, _ in found] == ["sh", "text"] * 6
+    assert [kind for kind, _ in found] == ["sh", "text"] * 7
     printed = ""
     for kind, block in found:
         if kind == "text":

@@ -41,7 +41,7 @@ Times = dict[str, Micros]
 Direction = Literal["send", "recv"]
 
 
-class _Step(msgspec.Struct):
+class _ProxyStep(msgspec.Struct):
     event_trace_ts: Times = {}
 
 
@@ -58,7 +58,7 @@ class ProxyRecord(msgspec.Struct):
     n_steps_completed: Count = 0
     n_steps_dropped: Count = 0
     event_trace_ts: Times = {}
-    steps: list[_Step] = []
+    steps: list[_ProxyStep] = []
 
 
 @dataclass(slots=True)

@@ -45,11 +45,11 @@ def read_process(path: Path, member: str) -> Trace:
     if member not in survey_of(path).processes():
         raise InputError(f"has no process {member!r} with kernels", where=str(path))
     trace = Trace(batches=iter(()), device_rows_in_order=False)
-    trace.batches = _ProcessRows(path, member, trace).all_rows()
+    trace.batches = _SliceRows(path, member, trace).all_rows()
     return trace
 
 
-class _ProcessRows:
+class _SliceRows:
     def __init__(self, path: Path, member: str, trace: Trace) -> None:
         self.path, self.member, self.trace = path, member, trace
         self.survey = survey_of(path)

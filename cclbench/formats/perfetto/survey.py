@@ -41,7 +41,7 @@ def slice_kind(found: Slice) -> str | None:
     return _DOMAINS.get(category)
 
 
-class Survey:
+class TraceSurvey:
     """What a pass over all packets shows."""
 
     def __init__(self, path: Path) -> None:
@@ -87,7 +87,7 @@ class Survey:
         return self.members or ("0",)
 
 
-survey_of = remember_last(Survey)
+survey_of = remember_last(TraceSurvey)
 
 
 def refuse_without_kernels(path: Path) -> None:

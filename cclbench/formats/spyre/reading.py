@@ -40,42 +40,42 @@ _SIZE: Final = re.compile(r"\d{1,19}", re.ASCII)
 _COPIES: Final = {"DmaI": "h2d", "DmaO": "d2h"}
 
 
-class _Attributes(msgspec.Struct, gc=False):
+class _JobAttributes(msgspec.Struct, gc=False):
     begin: Any = msgspec.field(name="TS1", default=None)
     bytes: Any = msgspec.field(name="Bytes", default=None)
     collective: Any = msgspec.field(name="CollGroup", default=None)
 
 
-class _Event(msgspec.Struct, gc=False):
+class _SpyreEvent(msgspec.Struct, gc=False):
     ph: str
     name: str = ""
     pid: int | str | None = None
     tid: int | str | None = None
     ts: Any = None
     dur: Any = None
-    attr: _Attributes | None = None
-    args: _Attributes | None = None
+    attr: _JobAttributes | None = None
+    args: _JobAttributes | None = None
 
 
-_Row = tuple[_Event, Any, Any]
+_Row = tuple[_SpyreEvent, Any, Any]
 """A row, its begin, and its end or its length."""
-_DECODER: Final = msgspec.json.Decoder(list[_Event], float_hook=exact_number)
+_DECODER: Final = msgspec.json.Decoder(list[_SpyreEvent], float_hook=exact_number)
 
 
 def read_trace(path: Path, allow_truncated: bool) -> Trace:
     """All rows; `InputError` if they are of several cards."""
     trace = Trace(batches=iter(()), device_rows_in_order=False)
     trace.facts = TraceFacts(producer="Flex", vendor="ibm", works_on="device")
-    trace.batches = _Reading(path, trace).batches(allow_truncated)
+    trace.batches = _CardReading(path, trace).batches(allow_truncated)
     return trace
 
 
-class _Reading:
+class _CardReading:
     def __init__(self, path: Path, trace: Trace) -> None:
         self.path, self.trace = path, trace
         self.names: dict[str, Names] = defaultdict(Names)
         self.dropped: Counter[str] = Counter()
-        self.open: dict[tuple[Any, ...], _Event] = {}
+        self.open: dict[tuple[Any, ...], _SpyreEvent] = {}
         self.cards: set[int | str | None] = set()
         self.computations: list[tuple[Int64, Int64, Int64]] = []
         """Begin, length and name of computations."""
@@ -97,7 +97,7 @@ class _Reading:
             self.trace.facts = msgspec.structs.replace(self.trace.facts, rank=card, rank_source="pid")
         self.trace.dropped, self.trace.cut = +self.dropped, stream.cut
 
-    def _complete(self, event: _Event) -> _Row | None:
+    def _complete(self, event: _SpyreEvent) -> _Row | None:
         """A row with its begin and end; None for a begin, and for what is left out, which is counted."""
         if event.ph == "X" and event.ts is not None and event.dur is not None:
             return event, event.ts, event.dur
@@ -115,7 +115,7 @@ class _Reading:
             self.dropped["label" if event.ph == "M" else "row without a begin, or a length"] += 1
         return None
 
-    def _kind_of(self, event: _Event) -> str | None:
+    def _kind_of(self, event: _SpyreEvent) -> str | None:
         attributes, suffix = event.attr or event.args, _SUFFIX.search(event.name)
         if suffix is None or attributes is None or attributes.begin is None:
             self.dropped["row of the runtime on the host"] += 1
@@ -184,7 +184,7 @@ class _Reading:
             raise InputError(what, where=str(self.path), hint=_AGAIN)
 
 
-def _plain_name(event: _Event) -> str:
+def _plain_name(event: _SpyreEvent) -> str:
     """`add` for `add_11 Cmpt Exec`; the computation of a collective is called by what it computes."""
     name = _SUFFIX.sub("", event.name)
     attributes = event.attr or event.args
@@ -193,7 +193,7 @@ def _plain_name(event: _Event) -> str:
     return _NUMBERED.sub("", name).strip() or "(no name)"
 
 
-def _bytes_of(event: _Event) -> int | None:
+def _bytes_of(event: _SpyreEvent) -> int | None:
     attributes = event.attr or event.args
     text = str(attributes.bytes) if attributes is not None else ""
     return int(text) if _SIZE.fullmatch(text) and int(text) <= MOST_BYTES else None
