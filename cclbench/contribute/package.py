@@ -140,6 +140,12 @@ def make_data_point(
     with scratch_in(collection) as scratch:
         store = scratch / "store"
         source = find_source(_unpack_traces(traces, scratch))
+        if source.captures:
+            raise InputError(
+                "is the trace of a graph's capture, which a data point cannot contain",
+                where=source.captures[0].name,
+                hint="contribute the replay alone: the kernels of its graphs then have no operators",
+            )
         for file in _all_files(source):
             if file.bytes > options.external:
                 _file_url(target.id, file.name, options)  # raises early, before the expensive work

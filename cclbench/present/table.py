@@ -53,7 +53,7 @@ def run_topics(run: ComparisonSubject) -> list[Topic]:
         row = run.results.run[metric]
         parts, more = run.results.parts(metric)
         if row.has_value or parts:
-            cells = (number_markup(row), _rank_range(run, metric, row.unit))
+            cells = (number_markup(row, defined=False), _rank_range(run, metric, row.unit))
             named = tuple((_span_words(part), number_markup(part)) for part in parts)
             lines.append(
                 MetricLine(
@@ -138,9 +138,7 @@ def _figure_cell(line: Compared, letter: str, figure: MetricFigure | None) -> Ma
         told.append(f"partial: {humanise(figure.coverage, '1')} of the rows")
     if figure.low is not None and figure.high is not None:
         told.append(f"between {humanise(figure.low, line.unit)} and {humanise(figure.high, line.unit)}")
-    return quantity_markup(
-        figure.value, line.unit, figure.provenance, *told, metric_definition(line.metric), figure.reason
-    )
+    return quantity_markup(figure.value, line.unit, figure.provenance, *told, figure.reason)
 
 
 def _change_cell(line: Compared, base: MetricFigure | None, other: MetricFigure | None) -> Markup:

@@ -46,6 +46,8 @@ def name_markup(text: str, length: int = 0, label: str | None = None) -> Markup:
     """
     whole = bound_text(text, LONGEST_NAME, length=length)
     shown = shorten_middle(printable(label or text), LONGEST_NAME)
+    if whole == shown and len(shown) <= FITS and shown.isascii():
+        return Markup('<bdi class="name">{}</bdi>').format(shown)
     if len(shown) <= FITS:
         return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, shown)
     parts = Markup("<span>{}</span><span>{}</span>").format(shown[:-_TAIL], shown[-_TAIL:])
@@ -68,10 +70,10 @@ def hover_attribute(*lines: str | None) -> Markup:
     return Markup(' title="{}"').format(text)
 
 
-def known_of_row(row: Row) -> tuple[str, ...]:
+def known_of_row(row: Row, *, defined: bool = True) -> tuple[str, ...]:
     """Description of a result row: value, scope, provenance, definition, reason.
 
-    A part's is without the definition, which its metric has.
+    A part's is without the definition, which its metric has, as is that of a number beside its metric's name.
     """
     about = (
         ", ".join(f"{key} {value}" for key in _ALSO if (value := getattr(row, key)) is not None)
@@ -88,7 +90,7 @@ def known_of_row(row: Row) -> tuple[str, ...]:
         f"{row.metric} = {exact}",
         about,
         "; ".join(origin),
-        "" if row.narrowed else metric_definition(row.metric),
+        metric_definition(row.metric) if defined and not row.narrowed else "",
         row.reason or "",
     )
 
@@ -106,11 +108,13 @@ def metric_definition(metric: str) -> str:
     return METRICS.get(known).definition if known in METRICS else ""
 
 
-def number_markup(row: Row) -> Markup:
+def number_markup(row: Row, *, defined: bool = True) -> Markup:
     """A result row's number with its description on hover; modelled and published ones are marked."""
     if not row.has_value:
-        return missing_markup("failed" if row.status == "failed" else "n/a", *known_of_row(row))
-    return quantity_markup(row.number, row.unit, row.provenance, *known_of_row(row))
+        return missing_markup(
+            "failed" if row.status == "failed" else "n/a", *known_of_row(row, defined=defined)
+        )
+    return quantity_markup(row.number, row.unit, row.provenance, *known_of_row(row, defined=defined))
 
 
 def missing_markup(word: str, *lines: str | None) -> Markup:

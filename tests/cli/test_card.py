@@ -238,6 +238,12 @@ def test_bad_calls(call: Call, arguments: list[str], change: tuple[str, ...], co
     assert len(answer.err.splitlines()) <= 3
 
 
+def test_traces_of_graph_captures_are_refused(call: Call, arguments: list[str], test_data: Path) -> None:
+    answer = call(*arguments, "--traces", test_data / "graph_replay" / "vllm_decode_mi300x")
+    assert (answer.code, answer.out) == (3, "")
+    assert "graph_capture_rank_0.pt.trace.json.gz: is the trace of a graph's capture" in answer.err
+
+
 def test_the_review_list_names_what_can_be_revealed(call: Call, arguments: list[str], tmp_path: Path) -> None:
     answer = call(*arguments)
     assert "metadata of the program: 2 in rank0.json.gz" in answer.out

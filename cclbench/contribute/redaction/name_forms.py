@@ -92,10 +92,12 @@ numbers other than 0 and 1."""
 
 
 def is_public_in_a_file_name(word: str) -> bool:
-    """Whether a word has no letters or digits beside its public parts, but for a size."""
-    named, short, loose, _ = letters_of(word, inside=True) if is_public_unit(word) else (0, 0, 1, 0)
-    is_short = short > 0 and word.islower()  # an ending
-    return loose == 0 and (named > 0 or is_short or word in SIZES or FORM.fullmatch(word) is not None)
+    """Whether a word is a form or consists of public parts, with a number beside these only as a whole."""
+    is_part = word.lower() in PARTS and (len(word) >= SHORTEST or word.islower())
+    if is_part or word in SIZES or FORM.fullmatch(word):
+        return True
+    named, short, loose, _ = letters_of(word) if word.isalpha() and is_public_unit(word) else (0, 0, 1, 0)
+    return loose == 0 and (named > 0 or (short > 0 and word.islower()))  # the latter is an ending
 
 
 def says_something(unit: str) -> bool:

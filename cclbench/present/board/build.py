@@ -29,6 +29,7 @@ from cclbench.present.board.rows import BoardEntry, BoardRow, page_name, read_ru
 from cclbench.present.board.series import read_series
 from cclbench.present.html import write_page
 from cclbench.present.page import comparison_page, run_page
+from cclbench.record.metric_name import metric_name
 from cclbench.record.remote_store import RemoteStore
 from cclbench.record.run import Run
 from cclbench.record.store import Store, stated_date
@@ -39,6 +40,7 @@ _AT_ONCE: Final = 200
 MOST_COMPARED: Final = 15
 """Comparisons made ahead; those of proved equal work first."""
 _READ: Final = "reading runs"
+_STEP: Final = metric_name("time.step")
 
 
 @dataclass(slots=True)
@@ -236,7 +238,8 @@ def _write_pages(
         if row.published is None and row.facts["model"] and row.facts["phase"]:
             of_workload.setdefault(row.workload, []).append(number)
     alike = (pair for members in of_workload.values() for pair in combinations(members, 2))
-    traced = dict.fromkeys(chain((pair for pair in proved if not _has_published(board.rows, pair)), alike))
+    pairs = chain((pair for pair in proved if not _has_published(board.rows, pair)), alike)
+    traced = dict.fromkeys(pair for pair in pairs if len({_STEP in board.rows[n].figures for n in pair}) == 1)
     chosen = [_slower_first(board, pair) for pair in islice(traced, MOST_COMPARED)]
     compared = []
     for pair in chosen:

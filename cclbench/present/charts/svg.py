@@ -131,9 +131,25 @@ def _rounded(numbers: str) -> str:
 
 
 def _short_path(path: str) -> str:
-    """A path in hundredths of a pixel, without lines of length 0."""
+    """A path in hundredths of a pixel, without lines of length 0 or points within level and upright lines."""
     points = [point.strip() for point in re.split(r"(?=[A-Za-z])", _rounded(path))]
-    return " ".join(point for before, point in pairwise(points) if point != before or point[0] != "L")
+    kept = list[str]()
+    for before, point in pairwise(points):
+        if point == before and point[0] == "L":
+            continue
+        if len(kept) > 1 and _is_on_line(kept[-2], kept[-1], point):
+            kept.pop()
+        kept.append(point)
+    return " ".join(kept)
+
+
+def _is_on_line(first: str, middle: str, last: str) -> bool:
+    """Whether a point of a path lies on the level or upright line between those around it."""
+    if (middle[0], last[0]) != ("L", "L") or first[0] not in "LM":
+        return False
+    (x, y), (at, height), (end, last_y) = (map(float, one[1:].split()) for one in (first, middle, last))
+    level = y == height == last_y and (at - x) * (end - at) >= 0
+    return level or (x == at == end and (height - y) * (last_y - height) >= 0)
 
 
 def _add_hover_text(group: ET.Element, text: str | Sequence[str]) -> None:
