@@ -28,7 +28,7 @@ from cclbench.present.charts.operator_roofline import operator_roofline
 from cclbench.present.charts.phases import phase_charts
 from cclbench.present.operator_columns import SHOWN, OperatorColumn, percent
 
-MOST_ROWS: Final = 120
+MOST_ROWS: Final = 100
 NO_OPERATORS: Final = (
     "no operators: the traces record no operator calls; profile CPU activities to record them, with"
     " record_shapes for FLOPs and bytes and with_stack for modules"
