@@ -97,7 +97,7 @@ def is_public_in_a_file_name(word: str) -> bool:
     if is_part or word in SIZES or FORM.fullmatch(word):
         return True
     named, short, loose, _ = letters_of(word) if word.isalpha() and is_public_unit(word) else (0, 0, 1, 0)
-    return loose == 0 and (named > 0 or (short > 0 and word.islower()))  # the latter is an ending
+    return loose == 0 and (not short if named else word.islower() and short > 0)  # the latter is an ending
 
 
 def says_something(unit: str) -> bool:

@@ -80,8 +80,8 @@ class VerlTimings(EvidenceReader):
                 for phase, text in times.items():
                     new, counts = (phase, Counter[str]()) if phase in _PUBLIC else redactor.text(phase)
                     redactor.count("timers", counts)
-                    if _nanoseconds(text) is not None:
-                        shown[_PREFIX + new] = text
+                    if (time := _nanoseconds(text)) is not None:
+                        shown[_PREFIX + new] = f"{Decimal(time).scaleb(-9):f}"
                 redactor.count("lines", Counter({CAPTURED: 1}))
                 if as_json:
                     write(msgspec.json.encode(_Step(step, {key: float(of) for key, of in shown.items()})))
