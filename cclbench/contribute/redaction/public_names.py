@@ -322,20 +322,21 @@ class PublicNames:
 
         Of a collective the part before its arguments stays, if that tells it.
         """
+        token = self.token(name)
         if not self.is_public(new):
-            new = self.token(name)
+            new = token
         collective = collective_name(name)
         if collective_name(new) != collective:
             head = self._replaced_parts(name.partition("(")[0], _READ)
             if collective_name(head) == collective and self.is_public(head):
-                return f"{head}({self.token(name)})"
+                return f"{head}({token})"
         phase = phase_told(name)
         if phase_told(new) != phase:
-            new = f"{self.token(name)} {phase}" if phase else self.token(name)
+            new = f"{token} {phase}" if phase else token
         if loads_data(name) and not loads_data(new):
-            return f"{self.token(name)} dataloader"
+            return f"{token} dataloader"
         category, arithmetic = kernel_category(name), kernel_arithmetic(name)
-        told = f"{self.token(name)}_{_TELLING[category]}" if category in _TELLING else self.token(name)
+        told = f"{token}_{_TELLING[category]}" if category in _TELLING else token
         precision = _PRECISION.get((arithmetic.precision, arithmetic.tensor_cores))
         alignment = None if arithmetic.alignment is None else f"align{arithmetic.alignment}"
         generation = arithmetic.generation and arithmetic.generation.replace("gfx", "isa")

@@ -124,7 +124,7 @@ class _CallConfig(msgspec.Struct):
     cudnn_fmha_backend_config: _Attention | None = None
 
 
-def rewritten_config(config: bytes, publish: Callable[[str], str]) -> bytes:
+def redact_config(config: bytes, publish: Callable[[str], str]) -> bytes:
     """A custom call's configuration with the fields that are read, their texts published; else nothing."""
 
     def published(value: Any) -> Any:

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from cclbench.formats.files import WHOLE, display_path
 from cclbench.formats.rewriting import CAPTURED, HOST, UNREAD, Redactor
 from cclbench.formats.xplane import proto
-from cclbench.formats.xplane.hlo_products import rewritten_config
+from cclbench.formats.xplane.hlo_products import redact_config
 from cclbench.formats.xplane.hlo_proto import message_class
 from cclbench.ground.errors import InputError
 from cclbench.ground.protobuf_schema import described_class
@@ -159,7 +159,7 @@ class ProtobufRewriter:
             elif field.type == field.TYPE_STRING:
                 setattr(message, field.name, self._rewrite_text(value))
             elif field.type == field.TYPE_BYTES:  # the configuration of a custom call
-                setattr(message, field.name, rewritten_config(value, self._rewrite_text))
+                setattr(message, field.name, redact_config(value, self._rewrite_text))
                 self._redactor.count(self._place, {UNREAD: int(getattr(message, field.name) != value)})
 
 
