@@ -6,15 +6,18 @@ from __future__ import annotations
 import sys
 from functools import cache
 from importlib import metadata
-from typing import Any
 
 
-def entry_points(group: str) -> metadata.EntryPoints:
-    """The entry points of a group, of the packages on `sys.path`."""
-    found: metadata.EntryPoints = _installed(*sys.path).select(group=group)
-    return found
+def entry_points(group: str) -> list[metadata.EntryPoint]:
+    """The entry points of one of our groups, of the packages on `sys.path`."""
+    return [entry for entry in _installed(*sys.path) if entry.group == group]
 
 
 @cache
-def _installed(*path: str) -> Any:  # noqa: ARG001  (the type depends on Python)
-    return metadata.entry_points()
+def _installed(*path: str) -> tuple[metadata.EntryPoint, ...]:
+    """All entry points of packages that name us; of a package found twice, those of the first on the path."""
+    packages: dict[str, metadata.Distribution] = {}
+    for package in metadata.distributions(path=[*path]):
+        if "cclbench" in (package.read_text("entry_points.txt") or ""):
+            packages.setdefault(package.name, package)
+    return tuple(entry for package in packages.values() for entry in package.entry_points)

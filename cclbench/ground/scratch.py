@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from secrets import token_hex
 from tempfile import gettempdir
 from typing import Final
 from zlib import crc32
@@ -28,7 +26,7 @@ def cache_folder() -> Path:
 @contextmanager
 def scratch(folder: Path, prefix: str, *, mode: int = 0o777) -> Iterator[Path]:
     """A temporary folder within `folder`; its name identifies the process and its machine."""
-    path = folder / f"{prefix}{os.getpid()}-{_machine_tag()}-{token_hex(4)}"
+    path = folder / f"{prefix}{os.getpid()}-{_machine_tag()}-{os.urandom(4).hex()}"
     path.mkdir(mode=mode)
     try:
         yield path
@@ -71,7 +69,7 @@ def _machine_tag() -> str:
     """A short name of the process namespace: this machine, on Linux its container."""
     link = Path("/proc/self/ns/pid")
     namespace = os.readlink(link) if link.is_symlink() else ""
-    return f"{crc32(f'{socket.gethostname()} {namespace}'.encode()):08x}"  # sockets' paths must be short
+    return f"{crc32(f'{os.uname().nodename} {namespace}'.encode()):08x}"  # sockets' paths must be short
 
 
 def _is_alive(process: int) -> bool:
