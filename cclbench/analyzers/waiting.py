@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.metric import MATCHED, Value, metric
-from cclbench.analyzers.view.arrivals import Matched, arrivals_of, matched_in_windows, no_matched_error
+from cclbench.analyzers.view.arrivals import Matched, arrivals_of, no_matched_error
 from cclbench.analyzers.view.collectives import Label, label_numbers
 from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, rank_meetings
 from cclbench.analyzers.view.rank_view import RankView
@@ -42,7 +42,7 @@ _OF = (
     version=2,
 )
 def wait(rank: RankView) -> Iterator[Value]:
-    in_windows, matched = matched_in_windows(rank)
+    in_windows, matched = rank.collectives, rank.matched
     if not in_windows["least_wait_ns"].is_valid().to_numpy().any() and not matched.complete.any():
         raise no_matched_error(matched)
     table = rank.all_collectives
@@ -61,7 +61,7 @@ def wait(rank: RankView) -> Iterator[Value]:
     version=2,
 )
 def transfer(rank: RankView) -> Iterator[Value]:
-    _, matched = matched_in_windows(rank)
+    matched = rank.matched
     if not matched.complete.any():
         raise no_matched_error(matched)
     table = rank.all_collectives

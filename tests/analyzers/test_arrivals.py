@@ -19,7 +19,6 @@ from cclbench.analyzers.view.arrivals import (
     Arrivals,
     arrivals_of,
     matched_collectives,
-    matched_in_windows,
     matched_rows,
 )
 from cclbench.analyzers.view.collectives import Label, collective_payloads
@@ -63,7 +62,7 @@ def test_nothing_matched_is_unknown_unless_all_are_alone() -> None:
         matched_collectives(alone)
     assert not isinstance(absent.value, Unknown)
     with pytest.raises(NotApplicable, match="there are no collectives in the window"):
-        matched_in_windows(a_rank([], [window(0, 100)]))
+        matched_collectives(a_rank([], [window(0, 100)]))
 
 
 def a_busy_rank() -> Any:

@@ -67,20 +67,12 @@ def matched_rows(collectives: pa.Table) -> Matched:
     return Matched(complete, {why: number for why, number in left_out.items() if number}, coverage)
 
 
-def matched_in_windows(rank: RankView) -> tuple[pa.Table, Matched]:
-    """The collectives that begin in the rank's windows, and which of them are matched."""
-    table = rank.collectives
-    if not len(table):
-        raise NotApplicable("there are no collectives in the window")
-    return table, matched_rows(table)
-
-
 def matched_collectives(rank: RankView) -> tuple[pa.Table, Matched]:
     """The matched collectives in the windows, and of all which; `NotApplicable` without any."""
-    table, matched = matched_in_windows(rank)
+    matched = rank.matched
     if not matched.complete.any():
         raise no_matched_error(matched)
-    return table.filter(pa.array(matched.complete)), matched
+    return rank.collectives.filter(pa.array(matched.complete)), matched
 
 
 def no_matched_error(matched: Matched) -> NotApplicable:

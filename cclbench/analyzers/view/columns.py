@@ -30,9 +30,10 @@ def row_spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
 
 def word_codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, list[str | None]]:
     """A column as word codes, shape (rows,), and the words; the last word, None, is null."""
-    values = batch[column].dictionary_encode()
+    values = batch[column]
     if isinstance(values, pa.ChunkedArray):
-        values = values.unify_dictionaries().combine_chunks()
+        values = values.chunk(0) if values.num_chunks == 1 else values.unify_dictionaries().combine_chunks()
+    values = values.dictionary_encode()
     words = [*values.dictionary.to_pylist(), None]
     codes = values.indices if not values.null_count else values.indices.fill_null(len(words) - 1)
     return codes.to_numpy().astype(np.int64), words

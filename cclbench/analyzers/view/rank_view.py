@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view import exposed, idle
-from cclbench.analyzers.view.arrivals import Arrivals, Matched, rank_arrivals
+from cclbench.analyzers.view.arrivals import Arrivals, Matched, matched_rows, rank_arrivals
 from cclbench.analyzers.view.blurred import AmbiguousKernels, ambiguous_kernels
 from cclbench.analyzers.view.columns import event_table, has_word, row_spans
 from cclbench.analyzers.view.exposed import Exposed
@@ -315,6 +315,13 @@ class RankView:
         """Exposed communication of each window by collective, split into wait and transfer."""
         alone = intervals.subtract(self.communication, self.compute)
         return exposed.split_exposed(self.all_collectives, alone, self.windows.starts, self.windows.ends)
+
+    @cached_property
+    def matched(self) -> Matched:
+        """Which collectives in the windows are matched across ranks; `NotApplicable` without collectives."""
+        if not len(self.collectives):
+            raise NotApplicable("there are no collectives in the window")
+        return matched_rows(self.collectives)
 
     @cached_property
     def arrivals(self) -> tuple[Arrivals, Matched]:
