@@ -101,9 +101,9 @@ def is_public_in_a_file_name(word: str) -> bool:
 
 
 def says_something(unit: str) -> bool:
-    """Whether a public unit has a public part and few other letters and digits, or none of these."""
+    """Whether a public unit within other text has a public part, and at most one other letter or digit."""
     named, _, loose, _ = letters_of(unit)
-    return (named > 0 or loose == 0) and are_few([letters_of(unit)])
+    return (named > 0 or loose == 0) and loose <= _BESIDE_PARTS and are_few([letters_of(unit)])
 
 
 def are_few(letters: Iterable[Letters]) -> bool:
