@@ -109,7 +109,7 @@ class Prometheus(EvidenceReader):
                 sample = None if _MARK.fullmatch(line) else _parsed_sample(path, number, line, Counter())
                 published = line if _MARK.fullmatch(line) else ""
                 if sample is not None:
-                    published = _published_line(line, sample, series.name_of(sample, number))
+                    published = _published_line(sample, series.name_of(sample, number))
                 redactor.count("lines", {SYSTEM: int(bool(line and not published))})
                 write(f"{published}\n".encode())
         return True
@@ -194,11 +194,12 @@ def _time(path: Path, line: int, ns: int) -> int:
     return ns
 
 
-def _published_line(line: str, sample: _Sample, series: str) -> str:
+def _published_line(sample: _Sample, series: str) -> str:
+    """The sample with its numbers as they are read, whatever digits the file has beyond these."""
     bound = "" if sample.le is None else f'le="{sample.le}"'.replace('"inf"', '"+Inf"')
     labels = ",".join(filter(None, [series, bound]))
-    rest = line[line.rindex("}") + 1 :] if "}" in line else line[len(sample.name) :]
-    return f"{sample.name}{{{labels}}} {rest.partition('#')[0].strip()}"
+    at = "" if sample.at_ns is None else f" {sample.at_ns // 10**6}"
+    return f"{sample.name}{{{labels}}} {sample.value!r}{at}"
 
 
 READERS.add(Prometheus.name, Prometheus(), origin=__name__)
