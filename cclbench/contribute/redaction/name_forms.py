@@ -131,14 +131,16 @@ def is_public_unit(unit: str) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def _is_public_word(word: str) -> bool:
-    """Whether all its parts of three letters are public, and it has one if it is longer than three."""
+    """Whether all its parts of three letters are public and, in a longer word, one is longer or none shorter."""
     if word.lower() in PARTS or FORM.fullmatch(word) or word in SIZES:
         return True
     parts = [part.lower() for part in _letter_parts(word) if not part.isdigit()]
     letters = [part for part in parts if len(part) >= SHORTEST]
     others = sum(len(part) for part in parts if part not in PARTS)
-    is_named = bool(letters) and others <= _BESIDE_PARTS
-    return PARTS.issuperset(letters) and (is_named or len(word) <= LOOSE or others == 0)
+    # By chance, letters of any case consist of short public parts and one of three letters.
+    is_named = any(len(part) > SHORTEST for part in letters) or len(letters) == len(parts) > 0
+    is_named = is_named and others <= _BESIDE_PARTS
+    return PARTS.issuperset(letters) and (is_named or len(word) <= LOOSE + (others == 0))
 
 
 def _letter_parts(word: str) -> list[str]:
