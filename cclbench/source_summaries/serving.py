@@ -85,7 +85,7 @@ def summarise_serving(inputs: SummaryInputs) -> Iterator[SourceSummary]:
                 rows=latencies,
                 detail=several,
             ),
-        ],
+        ][: 2 if latencies else 1],
         absent=[] if latencies else ["no latencies: the files state none"],
     )
 
