@@ -48,20 +48,18 @@ def test_a_benchmarks_percentiles_stand_beside_its_mean() -> None:
 
 
 def test_a_devices_latency_is_the_mean_over_requests() -> None:
-    """90 requests of 1 ms, then 10 of 11 ms: 200 ms of 100 requests; none in an interval weigh nothing."""
+    """90 requests of 1 ms, then 10 of 11 ms: 200 ms of 100 requests; an idle device has none, and no wait."""
     waits = [("read", "vda", 1, None, 0.001), ("read", "vda", 2, None, 0.011)]
     counts = [("read", "vda", 1, None, 90.0), ("read", "vda", 2, None, 10.0), ("read", "vda", 3, None, 0.0)]
+    counts.append(("read", "vdb", 1, None, 0.0))
     both = pa.concat_tables([table("latency", waits, "iostat"), table("operations_per_s", counts, "iostat")])
-    assert figures("storage.latency", Evidence(storage=both)) == {
-        ("read", None): pytest.approx(0.002),
-        ("read", "min"): 0.001,
-        ("read", "max"): 0.011,
-    }
-    assert figures("storage.iops", Evidence(storage=both)) == {
-        ("read", None): pytest.approx(100 / 3),
-        ("read", "min"): 0.0,
-        ("read", "max"): 90.0,
-    }
+    expected = {None: pytest.approx(0.002), "min": 0.001, "max": 0.011}
+    found = figures("storage.latency", Evidence(storage=both))
+    assert found == {("vda: read", stat): value for stat, value in expected.items()}
+    expected = {None: pytest.approx(100 / 3), "min": 0.0, "max": 90.0}
+    found = figures("storage.iops", Evidence(storage=both))
+    assert found.pop(("vdb: read", None)) == 0.0
+    assert found == {("vda: read", stat): value for stat, value in expected.items()}
 
 
 def test_of_repeated_phases_least_and_most_are_over_all() -> None:
