@@ -227,6 +227,14 @@ def test_a_bar_of_an_evaluation_is_not_a_restart(read: Read) -> None:
     assert columns(found, "step", "restart") == [(1, 0), (2, 0), (3, 0)]
 
 
+def test_steps_of_a_long_bar_are_timed_by_its_clock(read: Read) -> None:
+    """Its rate is smoothed.  From 0:10 to 0:31 and to 1:15 are 2 steps and 1; then a stretch has no end."""
+    clock = ((1, "00:10"), (2, "00:20"), (3, "00:31"), (4, "01:15"), (5, "01:16"))
+    found = read(*(f"{n}%|█   | {n}/9 [{at}<00:20,  2.00s/it]" for n, at in clock), end="\r")
+    times = [(1, None), (2, 10_500_000_000), (3, 10_500_000_000), (4, 44_000_000_000), (5, None)]
+    assert columns(found, "step", "dur_ns") == times
+
+
 @pytest.mark.parametrize("loss", ["nan", "inf", ""])
 def test_a_loss_that_is_no_number_is_none(loss: str, read: Read) -> None:
     found = read(*(MEGATRON.format(n, n, 1000).replace("1.5E+00", loss) for n in (1, 2)))

@@ -2,9 +2,9 @@
 """Result files of the serving benchmarks of vLLM and SGLang, measured by a client.
 
 vLLM (benchmarks/benchmark_serving.py, later vllm/benchmarks/serve.py) writes one JSON object, one on each
-line with --append-result, or a list of them (`vllm bench sweep`); SGLang (python/sglang/bench_serving.py) appends one object a line.  Both contain
-figures in milliseconds and, with --save-detailed or --output-details, measurements of each request in
-seconds.  Generated texts and error texts are skipped.
+line with --append-result, or a list of them (`vllm bench sweep`); SGLang (python/sglang/bench_serving.py)
+appends one object a line.  Both contain figures in milliseconds and, with --save-detailed or
+--output-details, measurements of each request in seconds.  Generated texts and error texts are skipped.
 """
 
 from __future__ import annotations
