@@ -55,21 +55,35 @@ def test_a_benchmark_of_a_server(call: Call, tmp_path: Path) -> None:
     (row,) = load["rows"]
     assert (row["concurrency"], row["answered"], row["not answered"]) == (2, 4, 1)
     assert (row["requests"], row["output tokens"], row["TTFT p50"]) == (0.4, 20.0, 0.1)
-    assert latency["rows"] == [
-        {"load": None, "latency": "time to first token", "mean": 0.15, "p50": 0.1, "p90": None, "p99": 0.4},
-        {
-            "load": None,
-            "latency": "time per output token",
-            "mean": 0.012,
-            "p50": 0.01,
-            "p90": None,
-            "p99": None,
-        },
-    ]
+    first, each = (
+        ("time to first token", 0.15, 0.1, None, 0.4),
+        ("time per output token", 0.012, 0.01, None, None),
+    )
+    assert [tuple(row.values()) for row in latency["rows"]] == [(None, *first), (None, *each)]
+    failed = call("run", result(tmp_path / "b.json", **{key: 0 for key in CLIENT if key.endswith("_ms")})).out
+    assert "no latencies: the files state none" in failed
     # agents are told, too, what the source is
     run = cclbench.run(tmp_path / "a.json", store=tmp_path / "store")
     (source,) = Tools(tmp_path / "store", Reach(()), 1 << 30).diagnose(run.id, full=True).fields["source"]
     assert (source["kind"], source["warnings"]) == ("serving", found["warnings"])
+
+
+def test_metrics_of_a_server_since_its_start(call: Call, tmp_path: Path) -> None:
+    """Two requests of 3 s in all, half of it in the queue; both took 1 s to 2 s."""
+    (path := tmp_path / "a.prom").write_text("""\
+vllm:e2e_request_latency_seconds_bucket{le="1.0"} 0
+vllm:e2e_request_latency_seconds_bucket{le="2.0"} 2
+vllm:e2e_request_latency_seconds_bucket{le="+Inf"} 2
+vllm:e2e_request_latency_seconds_count 2
+vllm:e2e_request_latency_seconds_sum 3
+vllm:request_queue_time_seconds_count 2
+vllm:request_queue_time_seconds_sum 1.5
+""")
+    found = only_summary(call, path)
+    assert "since the server started" in found["absent"][0]
+    rows = {row["latency"]: list(row.values())[1:] for row in found["tables"][0]["rows"]}
+    assert rows["end-to-end latency"] == [1.5, 1.0, 2.0, 1.0, 2.0]
+    assert rows["queue"] == [0.75, *[None] * 4]
 
 
 def test_listed_requests_count_before_stated_ones(call: Call, tmp_path: Path) -> None:
@@ -213,9 +227,9 @@ SENTENCES = {
         [  # Σ r/s · r_await / Σ r/s = 484.6 µs; 1,109,166,964 B/s in the mean of 131 reports
             "flush: 0.3965 operations/s, 7.05 ms each.",
             "read: 1.11 GB/s, 9,245 operations/s, 485 µs each.",
-            "trim: 0 B/s, 0 operations/s.",
             "write: 5.42 MB/s, 276.7 operations/s, 1.40 ms each.",
             "all: with a request 75.1 % of the time.",
+            "trim: 0 B/s, 0 operations/s.",
         ],
     ),
     "dftracer/examples": (
