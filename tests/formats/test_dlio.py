@@ -56,7 +56,6 @@ def test_what_it_calls_mb_and_gb_is_binary(written: Written) -> None:
     ]
     assert found.facts == {"devices": 2, "epochs": 2}
     assert "may have cached" in found.notes[0]
-    # Beside it lies its configuration, which has a card's key.
     assert not is_card(written("workload:\n  model: unet3d\n  workflow:\n    train: true\n", "config.yaml"))
 
 
