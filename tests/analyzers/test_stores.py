@@ -13,16 +13,14 @@ from helpers.hand_made import Evidence, busy_steps, of_run
 from cclbench.analyzers.metric import Value
 from cclbench.ground.evidence_schema import IO_CALLS, STORAGE, STORE_UNITS
 
+Row = tuple[str, str | None, int | None, str | None, float]
 
-def stored(
-    figure: str, *rows: tuple[str, str | None, int | None, str | None, float], by: str = "fio"
-) -> Evidence:
+
+def stored(figure: str, *rows: Row, by: str = "fio") -> Evidence:
     return Evidence(storage=table(figure, rows, by))
 
 
-def table(
-    figure: str, rows: Sequence[tuple[str, str | None, int | None, str | None, float]], by: str
-) -> pa.Table:
+def table(figure: str, rows: Sequence[Row], by: str) -> pa.Table:
     names = ("phase", "job", "sample", "stat", "value")
     common = {"source": by, "file": "a", "figure": figure, "unit": STORE_UNITS[figure]}
     listed: list[dict[str, Any]] = [common | dict(zip(names, row, strict=True)) for row in rows]
@@ -67,11 +65,8 @@ def test_of_repeated_phases_least_and_most_are_over_all() -> None:
         ("read", None, n, stat, value) for n, stat, value in ((1, None, 2.0), (2, None, 4.0), (1, "min", 1.0))
     ]
     rows += [("read", None, 2, "min", 3.0), ("read", None, 1, "max", 6.0), ("read", None, 2, "max", 5.0)]
-    assert figures("storage.latency", stored("latency", *rows, by="elbencho")) == {
-        ("read", None): 3.0,
-        ("read", "min"): 1.0,
-        ("read", "max"): 6.0,
-    }
+    expected = {("read", None): 3.0, ("read", "min"): 1.0, ("read", "max"): 6.0}
+    assert figures("storage.latency", stored("latency", *rows, by="elbencho")) == expected
 
 
 def test_a_training_benchmark_is_no_store_and_a_store_no_training_benchmark() -> None:

@@ -42,7 +42,6 @@ def read(path: Path) -> tuple[Trace, list[tuple[Any, ...]]]:
 
 
 def test_rows_and_steps_by_hand(write: Callable[[str], Path]) -> None:
-    # torch_npu writes a tab behind the time of a start.
     path = write(f"{HEADING}\n" + TASKS.replace("614.8,", "614.8\t,").replace("2,1265,16,", "2,1265,16\t,"))
     assert recognise_format(path, path.read_bytes()).name == "ascend"
     trace, rows = read(path)

@@ -62,7 +62,6 @@ def test_a_benchmark_of_a_server(call: Call, tmp_path: Path) -> None:
     assert [tuple(row.values()) for row in latency["rows"]] == [(None, *first), (None, *each)]
     failed = call("run", result(tmp_path / "b.json", **{key: 0 for key in CLIENT if key.endswith("_ms")})).out
     assert "no latencies: the files state none" in failed
-    # agents are told, too, what the source is
     run = cclbench.run(tmp_path / "a.json", store=tmp_path / "store")
     (source,) = Tools(tmp_path / "store", Reach(()), 1 << 30).diagnose(run.id, full=True).fields["source"]
     assert (source["kind"], source["warnings"]) == ("serving", found["warnings"])
@@ -111,8 +110,7 @@ def test_out_of_memory_comes_first(call: Call, tmp_path: Path) -> None:
     events = [event("alloc", 6096, 300, 1), event("oom", 0, 1 << 20, 5, device_free=4096)]
     path = tmp_path / "rank3.pickle"
     path.write_bytes(pickle.dumps(snapshot(snapshot()["segments"], events)))
-    found = only_summary(call, path)
-    (warning,) = found["warnings"]
+    (warning,) = only_summary(call, path)["warnings"]
     assert warning.startswith("rank 3, device 0: out of memory: 1.05 MB asked at forward model.py:7: ")
     lines = call("run", path).out.splitlines()
     begin = lines.index("Memory snapshot")
