@@ -80,23 +80,23 @@ def utilization(run: RunView) -> Iterator[Value]:
     yield from _values(run, "utilization")
 
 
-def store_rows(run: RunView, figure: str) -> pa.Table:
-    """Rows of a figure of `STORE_UNITS` by benchmarks and monitors of stores."""
-    rows = with_words(run.table("storage"), "figure", (figure,))
+def store_rows(run: RunView, *figures: str) -> pa.Table:
+    """Rows of figures of `STORE_UNITS` by benchmarks and monitors of stores."""
+    rows = with_words(run.table("storage"), "figure", figures)
     return rows.filter(pa.array(matching_rows(rows, "phase", lambda phase: phase not in DLIO_PHASES)))
 
 
 def _values(run: RunView, figure: str) -> Iterator[Value]:
     """A value for each file, job and operation, and its spread."""
-    rows = store_rows(run, figure)
+    rows, stated = store_rows(run, figure), store_rows(run, *STORE_UNITS)
     if not len(rows):
-        is_stated = any(len(store_rows(run, other)) for other in STORE_UNITS)
-        raise NotApplicable("the store's files do not state it" if is_stated else NO_STORE)
+        raise NotApplicable("the store's files do not state it" if len(stated) else NO_STORE)
     owners = dict[tuple[str, ...], dict[str | None, dict[str, Any]]]()
     for row in _aggregated(run, rows, figure).to_pylist():
         owner = tuple(row[name] or "" for name in _OWNER)
         owners.setdefault(owner, {})[row["stat"]] = row
-    has_several = [len({owner[place] for owner in owners}) > 1 for place in (0, 1)]
+    # Of all figures, so that an operation has one name: idle devices have no latency.
+    has_several = [len(stated[name].unique()) > 1 for name in _OWNER[:2]]
     left_out = {"jobs, devices and operations that are not listed": max(len(owners) - _MOST_OWNERS, 0)}
     for owner, stats in sorted(owners.items())[:_MOST_OWNERS]:
         words = [word for word, is_shown in zip(owner, (*has_several, True), strict=True) if is_shown]

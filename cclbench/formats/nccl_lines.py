@@ -20,7 +20,7 @@ _MOST_VALUES: Final = 64
 _RULES: Final = tuple(
     (mark, fact, re.compile(pattern, re.ASCII))
     for mark, fact, pattern in (
-        ("CCL version", "library_version", r"\b[NR]CCL version ?:? ?(\d[\w.+:-]{0,60})"),
+        ("CCL version", "library_version", r"\b[NR]CCL version ?:? ?(\d(?:(?![NR]CCL)[\w.+:-]){0,60})"),
         ("HIP version", "hip_version", r"HIP version +: ?(\d[\w.+-]{0,40})"),
         ("ROCm version", "rocm_version", r"ROCm version ?: ?(\d[\w.+-]{0,40})"),
         ("cudaDriverVersion", "cuda_driver_version", r"cudaDriverVersion (\d{4,6})\b"),

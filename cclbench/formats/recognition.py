@@ -15,6 +15,8 @@ from cclbench.ground.errors import InputError
 
 CARD_SUFFIXES: Final = (".yaml", ".yml")
 _CARD_KEY: Final = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
+_DLIO_KEY: Final = re.compile(rb"^[ \t]+workflow[ \t]*:", re.MULTILINE)
+"""Of DLIO's configuration, whose other keys are in a `workload` as well."""
 """A key that every card has, of either version, and configurations of launchers and trainers have not."""
 _PIECE = 1024
 """Bytes read at a time from a damaged stream."""
@@ -45,8 +47,10 @@ def recognise_head(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
 
 def is_card(path: Path) -> bool:
     """Whether a file is a card, by its name and beginning."""
-    has_card_suffix = path.suffix.lower() in CARD_SUFFIXES and path.is_file()
-    return has_card_suffix and _CARD_KEY.search(head_of(path)) is not None
+    if path.suffix.lower() not in CARD_SUFFIXES or not path.is_file():
+        return False
+    head = head_of(path)
+    return _CARD_KEY.search(head) is not None and _DLIO_KEY.search(head) is None
 
 
 def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:

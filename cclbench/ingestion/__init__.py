@@ -173,12 +173,12 @@ def _source_notes(
     notes = list(found.notes)
     ignored = [name for name in found.ignored if name not in found.unread and found.path / name != measured]
     if ignored:
-        notes.append(
-            f"{len(ignored)} files in the folder are no traces and were not read: {first_few(ignored)}"
-        )
+        files = f"{len(ignored)} file{'s'[: len(ignored) != 1]}"
+        notes.append(f"{files} in the folder not recognised and not read: {first_few(ignored)}")
     for what in dict.fromkeys(found.unread.values()):
         names = [name for name, told in found.unread.items() if told == what]
-        notes.append(f"{len(names)} files in the folder were not read: {first_few(names)}; each {what}")
+        files = f"{len(names)} file{'s'[: len(names) != 1]}"
+        notes.append(f"{files} in the folder not read: {first_few(names)}; each {what}")
     if others:
         also = " and ".join(files[0].reader for files in others)
         notes.append(

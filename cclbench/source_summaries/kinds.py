@@ -14,6 +14,7 @@ from cclbench.source_summaries.logged_calls import summarise_calls
 from cclbench.source_summaries.rl_steps import summarise_rl_steps
 from cclbench.source_summaries.roles import summarise_roles
 from cclbench.source_summaries.served_apart import summarise_served_apart
+from cclbench.source_summaries.server_metrics import summarise_server_metrics
 from cclbench.source_summaries.serving import summarise_serving
 from cclbench.source_summaries.snapshots import summarise_snapshots
 from cclbench.source_summaries.stated_parts import summarise_stated_parts
@@ -35,6 +36,7 @@ KINDS: Final[tuple[Summarise, ...]] = (
     summarise_sweeps,
     summarise_served_apart,
     summarise_serving,
+    summarise_server_metrics,
     summarise_snapshots,
     summarise_calls,
     summarise_inspector,

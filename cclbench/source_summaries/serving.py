@@ -17,7 +17,7 @@ from cclbench.ground.units import humanise
 from cclbench.source_summaries.summary import Cell, FigureColumn, FigureTable, SourceSummary, SummaryInputs
 
 _STATS: Final = ("mean", "p50", "p90", "p99")
-_FIGURES: Final = {
+FIGURE_WORDS: Final = {
     "ttft": "time to first token",
     "tpot": "time per output token",
     "itl": "inter-token latency",
@@ -60,7 +60,7 @@ def summarise_serving(inputs: SummaryInputs) -> Iterator[SourceSummary]:
         loads.append((name, *_load_cells(benchmark), *_typical(known)))
         load = f"concurrency {concurrency}" if by_load and several else name
         latencies += [
-            (load, _FIGURES[figure], *map(by_stat.get, _STATS)) for figure, by_stat in known.items()
+            (load, FIGURE_WORDS[figure], *map(by_stat.get, _STATS)) for figure, by_stat in known.items()
         ]
     yield SourceSummary(
         kind="serving",
@@ -85,7 +85,7 @@ def summarise_serving(inputs: SummaryInputs) -> Iterator[SourceSummary]:
                 rows=latencies,
                 detail=several,
             ),
-        ],
+        ][: 2 if latencies else 1],
         absent=[] if latencies else ["no latencies: the files state none"],
     )
 
@@ -145,7 +145,7 @@ def _latencies_of(benchmark: Benchmark) -> _Latencies:
     """Mean and percentiles of each latency that is known."""
     found = {
         figure: {value.stat or "mean": value.value for value in latency_values(benchmark, figure)}
-        for figure in _FIGURES
+        for figure in FIGURE_WORDS
     }
     return {
         figure: by_stat

@@ -77,7 +77,7 @@ def summarise_storage(inputs: SummaryInputs) -> Iterator[SourceSummary]:
                 detail=True,
             )
         ],
-        absent=["what the storage itself delivered: rates are of samples, and caches may have served some"],
+        absent=["not stated: what the store itself delivered; rates are of samples, caches may serve some"],
     )
 
 
@@ -104,10 +104,12 @@ def summarise_stores(inputs: SummaryInputs) -> Iterator[SourceSummary]:
             found.setdefault(row.category, {})[figure] = row
     if not found:
         return
+    # Idle devices last.
+    listed = sorted(found.items(), key=lambda item: not any(row.value for row in item[1].values()))
     yield SourceSummary(
         kind="stores",
         heading="What the store delivers",
-        sentences=[_store_sentence(owner, rows) for owner, rows in list(found.items())[:_MOST_RESULTS]],
+        sentences=[_store_sentence(owner, rows) for owner, rows in listed[:_MOST_RESULTS]],
         tables=[
             FigureTable(
                 subject="stores",
@@ -115,11 +117,11 @@ def summarise_stores(inputs: SummaryInputs) -> Iterator[SourceSummary]:
                 columns=_STORE_COLUMNS,
                 rows=[
                     (owner, *(rows[key].value if key in rows else None for key in _STORE_FIGURES))
-                    for owner, rows in found.items()
+                    for owner, rows in listed
                 ],
             )
         ],
-        absent=["what caches of the host served"],
+        absent=["not stated: how much of it caches of the host served"],
     )
 
 
@@ -167,7 +169,7 @@ def summarise_io_calls(inputs: SummaryInputs) -> Iterator[SourceSummary]:
                 ],
             )
         ],
-        absent=["accesses through mmap, which are no calls"],
+        absent=["not in the trace: accesses through mmap, which are no calls"],
     )
 
 

@@ -13,16 +13,14 @@ from helpers.hand_made import Evidence, busy_steps, of_run
 from cclbench.analyzers.metric import Value
 from cclbench.ground.evidence_schema import IO_CALLS, STORAGE, STORE_UNITS
 
+Row = tuple[str, str | None, int | None, str | None, float]
 
-def stored(
-    figure: str, *rows: tuple[str, str | None, int | None, str | None, float], by: str = "fio"
-) -> Evidence:
+
+def stored(figure: str, *rows: Row, by: str = "fio") -> Evidence:
     return Evidence(storage=table(figure, rows, by))
 
 
-def table(
-    figure: str, rows: Sequence[tuple[str, str | None, int | None, str | None, float]], by: str
-) -> pa.Table:
+def table(figure: str, rows: Sequence[Row], by: str) -> pa.Table:
     names = ("phase", "job", "sample", "stat", "value")
     common = {"source": by, "file": "a", "figure": figure, "unit": STORE_UNITS[figure]}
     listed: list[dict[str, Any]] = [common | dict(zip(names, row, strict=True)) for row in rows]
@@ -48,20 +46,18 @@ def test_a_benchmarks_percentiles_stand_beside_its_mean() -> None:
 
 
 def test_a_devices_latency_is_the_mean_over_requests() -> None:
-    """90 requests of 1 ms, then 10 of 11 ms: 200 ms of 100 requests; none in an interval weigh nothing."""
+    """90 requests of 1 ms, then 10 of 11 ms: 200 ms of 100 requests; an idle device has none, and no wait."""
     waits = [("read", "vda", 1, None, 0.001), ("read", "vda", 2, None, 0.011)]
     counts = [("read", "vda", 1, None, 90.0), ("read", "vda", 2, None, 10.0), ("read", "vda", 3, None, 0.0)]
+    counts.append(("read", "vdb", 1, None, 0.0))
     both = pa.concat_tables([table("latency", waits, "iostat"), table("operations_per_s", counts, "iostat")])
-    assert figures("storage.latency", Evidence(storage=both)) == {
-        ("read", None): pytest.approx(0.002),
-        ("read", "min"): 0.001,
-        ("read", "max"): 0.011,
-    }
-    assert figures("storage.iops", Evidence(storage=both)) == {
-        ("read", None): pytest.approx(100 / 3),
-        ("read", "min"): 0.0,
-        ("read", "max"): 90.0,
-    }
+    expected = {None: pytest.approx(0.002), "min": 0.001, "max": 0.011}
+    found = figures("storage.latency", Evidence(storage=both))
+    assert found == {("vda: read", stat): value for stat, value in expected.items()}
+    expected = {None: pytest.approx(100 / 3), "min": 0.0, "max": 90.0}
+    found = figures("storage.iops", Evidence(storage=both))
+    assert found.pop(("vdb: read", None)) == 0.0
+    assert found == {("vda: read", stat): value for stat, value in expected.items()}
 
 
 def test_of_repeated_phases_least_and_most_are_over_all() -> None:
@@ -69,11 +65,8 @@ def test_of_repeated_phases_least_and_most_are_over_all() -> None:
         ("read", None, n, stat, value) for n, stat, value in ((1, None, 2.0), (2, None, 4.0), (1, "min", 1.0))
     ]
     rows += [("read", None, 2, "min", 3.0), ("read", None, 1, "max", 6.0), ("read", None, 2, "max", 5.0)]
-    assert figures("storage.latency", stored("latency", *rows, by="elbencho")) == {
-        ("read", None): 3.0,
-        ("read", "min"): 1.0,
-        ("read", "max"): 6.0,
-    }
+    expected = {("read", None): 3.0, ("read", "min"): 1.0, ("read", "max"): 6.0}
+    assert figures("storage.latency", stored("latency", *rows, by="elbencho")) == expected
 
 
 def test_a_training_benchmark_is_no_store_and_a_store_no_training_benchmark() -> None:

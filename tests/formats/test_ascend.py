@@ -42,7 +42,7 @@ def read(path: Path) -> tuple[Trace, list[tuple[Any, ...]]]:
 
 
 def test_rows_and_steps_by_hand(write: Callable[[str], Path]) -> None:
-    path = write(f"{HEADING}\n{TASKS}")
+    path = write(f"{HEADING}\n" + TASKS.replace("614.8,", "614.8\t,").replace("2,1265,16,", "2,1265,16\t,"))
     assert recognise_format(path, path.read_bytes()).name == "ascend"
     trace, rows = read(path)
     first, second = 1_699_529_622_790_614_800, 1_699_529_623_106_755_200

@@ -14,6 +14,7 @@ from cclbench.api import run
 from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.dlio import Dlio
+from cclbench.formats.recognition import is_card
 from cclbench.ground.errors import InputError
 from cclbench.record.selection import Selection
 from cclbench.results import full_results
@@ -55,6 +56,7 @@ def test_what_it_calls_mb_and_gb_is_binary(written: Written) -> None:
     ]
     assert found.facts == {"devices": 2, "epochs": 2}
     assert "may have cached" in found.notes[0]
+    assert not is_card(written("workload:\n  model: unet3d\n  workflow:\n    train: true\n", "config.yaml"))
 
 
 def test_checkpoints_of_versions_that_only_save_are_saved(written: Written) -> None:

@@ -132,7 +132,7 @@ def test_stamps_time_the_steps_between_two_lines(read: Read) -> None:
     """10 s for the five steps from 5 to 10: 2 s each; the first line has no time."""
     found = read(*TITAN_HEAD, TITAN.format(second=5, step=5), TITAN.format(second=15, step=10))
     assert columns(found, "step", "steps", "dur_ns", "timed_by", "tokens") == [
-        *((5, 5, None, None, 16 * 512), (10, 5, 2_000_000_000, "stamps", 16 * 512)),
+        *((5, 5, None, None, 16 * 512), (10, 5, 2_000_000_000, "stamps", 16 * 512))
     ]
     parallel = {"pipeline": 1, "replicate": 1, "shard": 8, "context": 1, "tensor": 2, "expert": 1}
     known = {"producer": "torchtitan"} | {f"{name}_parallel": size for name, size in parallel.items()}
@@ -225,6 +225,11 @@ def test_a_bar_of_an_evaluation_is_not_a_restart(read: Read) -> None:
     others = [bar.format(n, n, 7, f"00:{50 + n}") for n in (0, 3, 7)]
     found = read(*others, steps[0], *others, *steps[1:], end="\r")
     assert columns(found, "step", "restart") == [(1, 0), (2, 0), (3, 0)]
+    # The rate is smoothed: by the clock 0:10 to 0:31 and to 1:15 are 2 steps and 1, then none ends.
+    clock = ((1, "00:10"), (2, "00:20"), (3, "00:31"), (4, "01:15"), (5, "01:16"))
+    found = read(*(f"{n}%|█   | {n}/9 [{at}<00:20,  2.00s/it]" for n, at in clock), end="\r")
+    seconds = [ns and ns / 10**9 for (ns,) in columns(found, "dur_ns")]
+    assert seconds == [None, 10.5, 10.5, 44.0, None]
 
 
 @pytest.mark.parametrize("loss", ["nan", "inf", ""])

@@ -104,7 +104,7 @@ def test_other_networks_and_versions(read: Read, messages: str, expected: dict[s
 def test_ranks_and_communicators_that_differ_are_listed(read: Read) -> None:
     """Sixty-four values of a fact are kept; warnings are counted, not copied."""
     sizes = [f"comm 0x1 rank 0 nRanks {n} nNodes 1 localRanks {n}" for n in (16, 2, 8, 2)]
-    found = read("NCCL version 2.27.3+cuda12.9", "NCCL version 2.21.5+cuda12.4", *sizes)
+    found = read("NCCL version 2.27.3+cuda12.9", "NCCL version 2.21.5+cuda12.4NCCL version 2.27.3", *sizes)
     assert found.facts["library_version"] == ["2.21.5+cuda12.4", "2.27.3+cuda12.9"]
     assert (found.facts["ranks"], found.facts["nodes"]) == (["2", "8", "16"], 1)
     found = read(*(f"x nRanks {n} nNodes 1" for n in (*range(1, 70), 5)))

@@ -68,8 +68,10 @@ def test_requests_are_recognised_in_order_of_arrival(read: Callable[..., Evidenc
     assert [row["value"] for row in found.serving.to_pylist()] == [3.25]
     assert (found.left_out, found.notes) == ({}, [])
     path = tmp_path / "spans.json"
-    path.write_text(SPANS + "\n")
-    assert recognise_format(path, SPANS.encode()).name == "otlp_spans"
+    for text in (SPANS, json.dumps(json.loads(SPANS), indent=2)):
+        path.write_text(text + "\n")
+        assert recognise_format(path, text.encode()).name == "otlp_spans"
+        assert OtlpSpans().read(path).requests == found.requests
 
 
 def test_other_spans_repeated_ones_and_other_signals_are_counted(read: Callable[..., Evidence]) -> None:

@@ -64,7 +64,7 @@ NOBODYS = [
     *(b"pg_config and pg_status, collective_seq_id and profiling_name", b"set NCCL_DEBUG=INFO to see more"),
     *(b'{"segments": [], "device_traces": []}', b"# a readme about all_reduce_perf\n", b"[]", b"x"),
     *(b'{"coll_perf": 1}', b'{"header": {"n_ranks": 8}}', b'[{"n_ranks": 8, "coll_perf": {}}]'),
-    *(b'{"runs": [{"mean_ttft_ms": 3, "p99_ttft_ms": 4}]}', b'[{"tokenizer_id": 1, "num_prompts": 1}]'),
+    *(b'{"runs": [{"mean_ttft_ms": 3, "p99_ttft_ms": 4}]}', b'["tokenizer_id", "num_prompts"]'),
     b'{"model": {"mean_ttft_ms": 3, "p99_ttft_ms": 4}}',
     b"# DCGM FIELD, type, help\nDCGM_FI_DEV_SM_CLOCK, gauge, SM clock (in MHz).\n",
 ]

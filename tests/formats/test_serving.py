@@ -151,8 +151,8 @@ def test_files_of_several_layouts(tmp_path: Path) -> None:
     assert _figures(evidence, 0)["duration", None] == (4.0, "s")
     assert _figures(evidence, 1)["duration", None] == (9.0, "s")
     assert [r["benchmark"] for r in _requests(evidence)] == [1, 1, 1]
-    spread = json.dumps(VLLM, indent=2)
-    assert _figures(_read(tmp_path, spread)) == _figures(_read(tmp_path, VLLM))
+    for text in (json.dumps(VLLM, indent=2), json.dumps([VLLM], indent=2)):
+        assert _figures(_read(tmp_path, text)) == _figures(_read(tmp_path, VLLM))
     pairs = [[50.0, 35.0], [99.9, 81.5], [12.25, 1.0]]
     evidence = _read(tmp_path, {"num_prompts": 1, "percentiles_ttft_ms": pairs})
     assert _figures(evidence) == {("ttft", "p50"): (0.035, "s"), ("ttft", "p99.9"): (0.0815, "s")}
@@ -208,7 +208,7 @@ def test_entries_no_client_writes_are_one_line(tmp_path: Path, change: dict[str,
         ("no json", "line 1: is not JSON (Expecting value, column 1)"),
         (json.dumps(VLLM)[:-40], "line 1: is not JSON"),
         (json.dumps(VLLM, indent=1)[:-40], "line 26: is not JSON"),
-        ("[1, 2]", "line 1: is not a JSON object"),
+        ("[1, 2]", "entry 1: is not a JSON object"),
         (json.dumps(VLLM) + "\n" + json.dumps(SGLANG) + "\n{oops\n{}", "line 3: is not JSON"),
         (json.dumps(VLLM)[:60] + "\n" + json.dumps(SGLANG), "line 1: is not JSON"),
         (json.dumps(VLLM) + "\n[]", "line 2: is not a JSON object"),
@@ -235,7 +235,7 @@ def test_recognised_by_what_either_client_writes_first() -> None:
     for head in (
         *(json.dumps(VLLM).encode(), json.dumps(SGLANG).encode(), json.dumps(VLLM, indent=2).encode()),
         b'{"duration": 1, "completed": 2, "request_throughput": 2}',
-        b'{"mean_ttft_ms": 226.4, "p99_ttft_ms": 472.5}',
+        *(b'{"mean_ttft_ms": 226.4, "p99_ttft_ms": 472.5}', json.dumps([VLLM], indent=4).encode()),
     ):
         assert READER.sniff(head) > 0.5
 

@@ -201,7 +201,7 @@ SOURCES |= {"nccl_logs/h100_8gpu_all_reduce.txt": ["sweep"]}
 SOURCES |= {"nccl_logs/h100_4gpu_torn_rows.log": ["sweep", "library"]}
 SOURCES |= {"nccl_job_logs/b0_fsdp8.tar.gz": ["job_log", "calls", "library"]}
 SOURCES |= {"memory/training_ctx128.pickle": ["memory"], "memory/inference_ctx128.pickle": ["memory"]}
-SOURCES |= {"serving_vllm/nebius/results_exp": ["serving"]}
+SOURCES |= {"serving_vllm/nebius/results_exp": ["serving", "server_metrics"]}
 SOURCES |= {"serving_vllm/nebius/results_exp/sweep_c16.json": ["serving"], "serving_repeats": ["serving"]}
 ABOUT_STEPS = re.compile(r"\bno (?:numbered )?steps?\b|no step time", re.IGNORECASE)
 

@@ -55,21 +55,25 @@ def test_a_benchmark_of_a_server(call: Call, tmp_path: Path) -> None:
     (row,) = load["rows"]
     assert (row["concurrency"], row["answered"], row["not answered"]) == (2, 4, 1)
     assert (row["requests"], row["output tokens"], row["TTFT p50"]) == (0.4, 20.0, 0.1)
-    assert latency["rows"] == [
-        {"load": None, "latency": "time to first token", "mean": 0.15, "p50": 0.1, "p90": None, "p99": 0.4},
-        {
-            "load": None,
-            "latency": "time per output token",
-            "mean": 0.012,
-            "p50": 0.01,
-            "p90": None,
-            "p99": None,
-        },
-    ]
-    # agents are told, too, what the source is
+    first, each = (
+        ("time to first token", 0.15, 0.1, None, 0.4),
+        ("time per output token", 0.012, 0.01, None, None),
+    )
+    assert [tuple(row.values()) for row in latency["rows"]] == [(None, *first), (None, *each)]
+    failed = call("run", result(tmp_path / "b.json", **{key: 0 for key in CLIENT if key.endswith("_ms")})).out
+    assert "no latencies: the files state none" in failed
     run = cclbench.run(tmp_path / "a.json", store=tmp_path / "store")
     (source,) = Tools(tmp_path / "store", Reach(()), 1 << 30).diagnose(run.id, full=True).fields["source"]
     assert (source["kind"], source["warnings"]) == ("serving", found["warnings"])
+
+
+def test_metrics_of_a_server_since_its_start(call: Call, tmp_path: Path) -> None:
+    """Two requests of 3 s in all; both took 1 s to 2 s."""
+    name = "vllm:e2e_request_latency_seconds"
+    buckets = [f'{name}_bucket{{le="{le}"}} {count}' for le, count in (("1.0", 0), ("2.0", 2), ("+Inf", 2))]
+    (path := tmp_path / "a.prom").write_text("\n".join([*buckets, f"{name}_count 2", f"{name}_sum 3", ""]))
+    (row,) = only_summary(call, path)["tables"][0]["rows"]
+    assert tuple(row.values()) == ("end-to-end latency", 1.5, 1.0, 2.0, 1.0, 2.0)
 
 
 def test_listed_requests_count_before_stated_ones(call: Call, tmp_path: Path) -> None:
@@ -81,13 +85,11 @@ def test_listed_requests_count_before_stated_ones(call: Call, tmp_path: Path) ->
     assert (row["answered"], row["not answered"]) == (2, 1)
     assert row["TTFT p50"] == pytest.approx(0.2)
     assert row["output tokens"] == pytest.approx(6 / 10)
-    # outcomes that nobody states are not zero
     silent = {key: value for key, value in CLIENT.items() if key not in ("num_prompts", "completed")}
     (tmp_path / "b.json").write_text(json.dumps(silent))
     found = only_summary(call, tmp_path / "b.json")
-    (row,) = found["tables"][0]["rows"]
-    assert (row["answered"], row["not answered"]) == (None, None)
-    assert found["warnings"] == []
+    answers = [(row["answered"], row["not answered"]) for row in found["tables"][0]["rows"]]
+    assert (answers, found["warnings"]) == ([(None, None)], [])  # what nobody states is not zero
 
 
 def test_a_sweep_over_loads_is_compared_by_load(call: Call, tmp_path: Path) -> None:
@@ -108,8 +110,7 @@ def test_out_of_memory_comes_first(call: Call, tmp_path: Path) -> None:
     events = [event("alloc", 6096, 300, 1), event("oom", 0, 1 << 20, 5, device_free=4096)]
     path = tmp_path / "rank3.pickle"
     path.write_bytes(pickle.dumps(snapshot(snapshot()["segments"], events)))
-    found = only_summary(call, path)
-    (warning,) = found["warnings"]
+    (warning,) = only_summary(call, path)["warnings"]
     assert warning.startswith("rank 3, device 0: out of memory: 1.05 MB asked at forward model.py:7: ")
     lines = call("run", path).out.splitlines()
     begin = lines.index("Memory snapshot")
@@ -213,9 +214,9 @@ SENTENCES = {
         [  # Σ r/s · r_await / Σ r/s = 484.6 µs; 1,109,166,964 B/s in the mean of 131 reports
             "flush: 0.3965 operations/s, 7.05 ms each.",
             "read: 1.11 GB/s, 9,245 operations/s, 485 µs each.",
-            "trim: 0 B/s, 0 operations/s.",
             "write: 5.42 MB/s, 276.7 operations/s, 1.40 ms each.",
             "all: with a request 75.1 % of the time.",
+            "trim: 0 B/s, 0 operations/s.",
         ],
     ),
     "dftracer/examples": (

@@ -26,6 +26,7 @@ from cclbench.ground.intervals import Int64
 Int8 = npt.NDArray[np.int8]
 _AMOUNTS: Final = ("tokens_per_s_per_device", "prompt_tokens_per_s", "generated_tokens_per_s")
 _FLOATS: Final = ("loss", "flops_per_s", "mfu", *_AMOUNTS)
+_STRETCH_S: Final = 30
 
 
 class StepColumns:
@@ -80,8 +81,9 @@ def step_table(lines: StepColumns, facts: dict[str, int]) -> tuple[pa.Table, int
     if lines.producer == "mlperf throughput":
         consumed = lines.whole_column("consumed_samples")
         step = np.where((consumed == UNKNOWN) | (samples <= 0), UNKNOWN, consumed // np.maximum(samples, 1))
+    elapsed = None
     if lines.has_column("total"):
-        step = _bar_steps(lines, step)
+        step, elapsed = _bar_steps(lines, step)
     attempts = _attempts(rank, step)
     order = attempts.order
     columns = {
@@ -93,7 +95,7 @@ def step_table(lines: StepColumns, facts: dict[str, int]) -> tuple[pa.Table, int
     }
     del rank, step
     end, samples = lines.stamps()[order], samples[order]
-    dur, timed = _durations(lines, attempts, end, samples)
+    dur, timed = _durations(lines, attempts, end, samples, elapsed)
     columns["end_ns"], columns["dur_ns"] = _nullable(end, pa.int64()), _nullable(dur, pa.int64())
     columns["timed_by"] = _words(timed, ("stated", "rate", "stamps"))
     del end, dur, timed
@@ -121,8 +123,8 @@ def step_table(lines: StepColumns, facts: dict[str, int]) -> tuple[pa.Table, int
     return pa.table(arrays, LOG_STEPS), attempts.repeated
 
 
-def _bar_steps(lines: StepColumns, step: Int64) -> Int64:
-    """Steps of the progress bar that ran longest, over all epochs; `UNKNOWN` of other bars.
+def _bar_steps(lines: StepColumns, step: Int64) -> tuple[Int64, Float64]:
+    """Steps of the progress bar that ran longest, over all epochs, `UNKNOWN` of other bars; all bars' clocks.
 
     Bars of an evaluation look like those of the training that they interrupt, except for their total.
     """
@@ -130,9 +132,10 @@ def _bar_steps(lines: StepColumns, step: Int64) -> Int64:
     hours, minutes, seconds = (np.nan_to_num(lines.column(part)) for part in ("hours", "minutes", "seconds"))
     totals, bar = np.unique(total, return_inverse=True)
     longest = np.full(len(totals), -1.0)
-    np.maximum.at(longest, bar, 3600 * hours + 60 * minutes + seconds)
+    elapsed = 3600 * hours + 60 * minutes + seconds
+    np.maximum.at(longest, bar, elapsed)
     before = np.where(epoch == UNKNOWN, 0, np.minimum(epoch, 1 << 20) * np.minimum(total, 1 << 32))
-    return np.where((bar == np.argmax(longest)) & (step > 0), before + step, UNKNOWN)
+    return np.where((bar == np.argmax(longest)) & (step > 0), before + step, UNKNOWN), elapsed
 
 
 def _attempts(rank: Int64, step: Int64) -> Attempts:
@@ -146,10 +149,12 @@ def _attempts(rank: Int64, step: Int64) -> Attempts:
     return Attempts(order, found.restart, found.steps, found.first, len(rank) - len(order))
 
 
-def _durations(lines: StepColumns, attempts: Attempts, end: Int64, samples: Int64) -> tuple[Int64, Int8]:
+def _durations(
+    lines: StepColumns, attempts: Attempts, end: Int64, samples: Int64, elapsed: Float64 | None
+) -> tuple[Int64, Int8]:
     """Time of a step in each line, ns, and where it is from: 0 stated, 1 a rate, 2 stamps, −1 unknown."""
     dur, timed = np.full(len(end), UNKNOWN), np.full(len(end), -1, np.int8)
-    for number, values in _step_times(lines, attempts, end, samples):
+    for number, values in _step_times(lines, attempts, end, samples, elapsed):
         use = (dur == UNKNOWN) & (values != UNKNOWN)
         dur[use], timed[use] = values[use], number
         if (timed >= 0).all():
@@ -158,10 +163,13 @@ def _durations(lines: StepColumns, attempts: Attempts, end: Int64, samples: Int6
 
 
 def _step_times(
-    lines: StepColumns, attempts: Attempts, end: Int64, samples: Int64
+    lines: StepColumns, attempts: Attempts, end: Int64, samples: Int64, elapsed: Float64 | None
 ) -> Iterator[tuple[int, Int64]]:
     """Times of steps by precedence, ns, with the numbers of `_durations`."""
     order = attempts.order
+    if elapsed is not None and ((times := _clock_times(elapsed[order], attempts)) != UNKNOWN).any():
+        yield 2, times
+        return
     for name in filter(lines.has_column, ("step_s", "step_ms")):
         yield 0, nanoseconds(lines.column(name)[order])
     with np.errstate(divide="ignore"):
@@ -174,6 +182,20 @@ def _step_times(
         before = np.roll(end, 1)
         known = ~attempts.first & (end != UNKNOWN) & (before != UNKNOWN) & (end > before)
         yield 2, np.where(known, (end - before) // np.maximum(attempts.steps, 1), UNKNOWN)
+
+
+def _clock_times(elapsed: Float64, attempts: Attempts) -> Int64:
+    """Mean step, ns, of the stretch of a progress bar in which a line is; `UNKNOWN` outside.
+
+    A stretch ends with the first line of each half minute: the bar's clock counts seconds, and its rate is
+    smoothed over many steps.
+    """
+    restarted = attempts.first | (np.diff(elapsed, prepend=0.0) < 0)
+    ends = np.flatnonzero(restarted | (np.diff(elapsed // _STRETCH_S, prepend=0.0) > 0))
+    seconds, steps = np.diff(elapsed[ends]), np.diff(np.cumsum(attempts.steps)[ends])
+    means = nanoseconds(np.where(restarted[ends[1:]], 0.0, seconds / np.maximum(steps, 1)))
+    stretch = np.searchsorted(ends, np.arange(len(elapsed)))
+    return np.concatenate([[UNKNOWN], means, [UNKNOWN]])[stretch]
 
 
 def _profiled(lines: StepColumns, order: Int64 | slice) -> Int8:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of servers as OpenTelemetry spans: OTLP as JSON lines, as the collector's file exporter writes it.
+"""Requests of servers as OpenTelemetry spans: OTLP as JSON, one object or one a line, as the
+collector's file exporter writes it.
 
 A request is a span with a latency among its attributes, in seconds: vLLM's `llm_request` (vllm/tracing) and
 the request span of SGLang's API server (sglang/srt/observability).  Both count from the request's arrival at
@@ -196,8 +197,10 @@ def _texts(attributes: list[_Attribute]) -> dict[str, str]:
 
 
 def _decoded_lines(path: Path) -> Iterator[tuple[int, _SpanLine]]:
-    decoder = msgspec.json.Decoder(_SpanLine)
-    for number, text in enumerate(read_whole(path, _MOST_BYTES).split(b"\n"), 1):
+    """Each line, or the whole file if it is one document over several lines."""
+    decoder, whole = msgspec.json.Decoder(_SpanLine), read_whole(path, _MOST_BYTES)
+    first = whole.lstrip().split(b"\n", 1)[0]
+    for number, text in enumerate(whole.split(b"\n") if first.rstrip().endswith(b"}") else [whole], 1):
         if text.strip():
             try:
                 yield number, decoder.decode(text)

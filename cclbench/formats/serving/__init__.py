@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Result files of the serving benchmarks of vLLM and SGLang, measured by a client.
 
-vLLM (benchmarks/benchmark_serving.py, later vllm/benchmarks/serve.py) writes one JSON object, or one on each
-line with --append-result; SGLang (python/sglang/bench_serving.py) appends one object a line.  Both contain
-figures in milliseconds and, with --save-detailed or --output-details, measurements of each request in
-seconds.  Generated texts and error texts are skipped.
+vLLM (benchmarks/benchmark_serving.py, later vllm/benchmarks/serve.py) writes one JSON object, one on each
+line with --append-result, or a list of them (`vllm bench sweep`); SGLang (python/sglang/bench_serving.py)
+appends one object a line.  Both contain figures in milliseconds and, with --save-detailed or
+--output-details, measurements of each request in seconds.  Generated texts and error texts are skipped.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Serving(EvidenceReader):
     def sniff(self, head: bytes) -> float:
         """Sure of the settings that either client writes first, and of figures in a shortened file."""
         head = strip_decoration(head)
-        has_settings = head.lstrip()[:1] == b"{" and any(all(key in head for key in keys) for keys in _MARKS)
+        has_settings = head.lstrip(b"[ \t\r\n")[:1] == b"{" and any(
+            all(key in head for key in keys) for keys in _MARKS
+        )
         return 0.9 if has_settings or _FIGURE.match(head) else 0.0
 
     def read(self, path: Path) -> Evidence:

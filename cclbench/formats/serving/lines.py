@@ -67,8 +67,12 @@ def is_number(value: object) -> TypeGuard[int | Decimal]:
 
 
 def written_results(path: Path) -> Iterator[WrittenResult]:
-    """Each result of the file; `InputError` with the line of the first invalid one."""
-    lines = [(number, line) for number, line in enumerate(_text(path).split("\n"), 1) if line.strip()]
+    """Each result of the file, a list or one a line; `InputError` with the place of the first invalid one."""
+    text = _text(path)
+    if text.lstrip().startswith("["):
+        yield from listed_results(path)
+        return
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if len(lines) > 1 and not (lines[0][1].rstrip().endswith("}") or lines[1][1].startswith("{")):
         lines = [(lines[0][0], "\n".join(line for _, line in lines))]
     for number, line in lines:

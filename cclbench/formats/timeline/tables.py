@@ -124,6 +124,9 @@ def exact_nanoseconds(values: pa.Array, unit: str, where: str) -> Int64:
         if not (abs(scaled) < LATEST_NS).all():
             raise InputError("holds a time that no clock has", where=where, hint="is time.unit right?")
         return np.asarray(np.rint(scaled), np.int64)
+    if pa.types.is_string(values.type):
+        # torch_npu writes a tab behind a time so that spreadsheets do not round it.
+        values = pc.utf8_trim_whitespace(values)
     exact = values.cast(_EXACT)
     rounded = pc.round(exact, ndigits=_DIGITS[unit], round_mode="half_to_even")
     most = pa.scalar(LATEST_NS // 10 ** _DIGITS[unit]).cast(_EXACT)
