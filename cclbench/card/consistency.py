@@ -24,8 +24,7 @@ def consistency_problems(document: Document) -> list[Problem]:
     card = document.value
     parts = (
         _node_contradictions,
-        _degree_contradictions,
-        _expert_contradictions,
+        layout_contradictions,
         _parameter_contradictions,
         _attention_contradictions,
         _rank_contradictions,
@@ -40,6 +39,12 @@ def _node_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
         yield (("hardware", "per_node"), f"is {per_node}, more than hardware.count, {count}")
     elif count and per_node and count % per_node:
         yield ("hardware", "per_node"), f"is {per_node}, which does not divide hardware.count, {count}"
+
+
+def layout_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
+    """Contradictions of the parallel degrees with the number of accelerators and with one another."""
+    yield from _degree_contradictions(card)
+    yield from _expert_contradictions(card)
 
 
 def _degree_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:

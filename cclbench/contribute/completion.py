@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench.card.consistency import layout_products
 from cclbench.card.fields import card_field, card_leaves, put_field
 from cclbench.card.infer import CardFacts, infer_card
 from cclbench.card.json_schema import schema_part, value_misfit
@@ -128,10 +127,10 @@ def with_model_sizes(card: Value, sizes: Mapping[str, Any]) -> tuple[Value, tupl
 def learn_from_traces(card: Value, facts: CardFacts) -> LearntCard:
     """The card, with fields that it lacks taken from the traces.
 
-    Parallel degrees only if the card has none at all and those of the traces account for every rank.
+    Parallel degrees only if the card has none at all and the number of ranks is known.
     """
     traced = dict(parse_card(infer_card(facts, card["id"]), "the traces").value)
-    if facts.world_size not in layout_products(traced).values() and not card.get("parallelism"):
+    if facts.world_size is None and not card.get("parallelism"):
         traced.pop("parallelism", None)
     merged = deepcopy(card)
     inferred, contradictions = [], []

@@ -379,17 +379,19 @@ def test_a_node_that_is_not_filled_is_left_to_the_reader(holds: int, ranks: int,
     assert ("a node has 8" in text) == (written is None)
 
 
-@pytest.mark.parametrize(
-    ("groups", "line", "said"),
-    [
-        ((("mesh_dp", (0, 2)), ("mesh_tp", (0, 1))), "  dp_replicate: 2", "if it shards"),
-        ((("mesh_tp", (0, 1)),), "parallelism:", "account for 2 of 4 ranks"),
-    ],
-)
-def test_groups_that_leave_a_question_ask_it(groups: tuple[Any, ...], line: str, said: str) -> None:
+def test_groups_that_leave_a_question_ask_it(tmp_path: Path) -> None:
+    groups = (("mesh_dp", (0, 2)), ("mesh_tp", (0, 1)))
     lines = infer_card(replace(FULL, groups=groups), "mine").splitlines()
-    assert said in lines[lines.index(line) - 1]
+    assert "if it shards" in lines[lines.index("  dp_replicate: 2") - 1]
     assert "id: mine" in lines  # a given one wins
+    for alone in (("mesh_tp", (0, 1)), ("mesh_ep", (0, 1, 2, 3)), ("mesh_ep", (0, 1, 2))):
+        card = tmp_path / "tiny.yaml"
+        card.write_text(infer_card(replace(FULL, groups=(alone,))))
+        assert not [problem for problem in validate_card(card) if problem.path.startswith("parallelism")]
+        assert f"; the traces state {len(alone[1])}\n" in card.read_text()
+        assert (
+            "\n# parallelism:  # to fill in: with the degrees that the traces state dp_" in card.read_text()
+        )
 
 
 def test_paths_are_made_relative_to_the_cards_root(tmp_path: Path) -> None:
