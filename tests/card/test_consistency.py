@@ -387,7 +387,7 @@ def test_groups_that_leave_a_question_ask_it(tmp_path: Path) -> None:
     for alone in (("mesh_tp", (0, 1)), ("mesh_ep", (0, 1, 2, 3)), ("mesh_ep", (0, 1, 2))):
         card = tmp_path / "tiny.yaml"
         card.write_text(infer_card(replace(FULL, groups=(alone,))))
-        assert not [problem for problem in validate_card(card) if problem.path.startswith("parallelism")]
+        assert ("error", "parallelism") not in {(p.severity, p.path) for p in validate_card(card)}
         assert f"; the traces state {len(alone[1])}\n" in card.read_text()
         assert (
             "\n# parallelism:  # to fill in: with the degrees that the traces state dp_" in card.read_text()
