@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -137,11 +138,30 @@ PRESUPPOSED: Final[Mapping[str, Fact]] = MappingProxyType(
 """Prerequisite of actions whose text matches the pattern; None is unknown, and refutes nothing."""
 
 
-def fitting_actions(actions: Iterable[str], case: Case) -> list[str]:
-    """The actions whose prerequisites the run does not refute."""
+_FOR_KINDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        r"FSDP": frozenset(("all_gather", "reduce_scatter")),
+        r"DDP": frozenset(("all_reduce",)),
+        r"sends and receives": frozenset(("send", "recv", "send_recv")),
+        r"dispatch and combine": frozenset(("all_to_all",)),
+    }
+)
+"""Kinds of collectives of actions whose text matches the pattern."""
+
+
+def _is_for_kinds(text: str, kinds: AbstractSet[str]) -> bool:
+    """Whether one of the kinds is that of the action; any is where none is known or the action names none."""
+    named = [of_kinds for pattern, of_kinds in _FOR_KINDS.items() if re.search(pattern, text)]
+    return not kinds or not named or any(of_kinds & kinds for of_kinds in named)
+
+
+def fitting_actions(actions: Iterable[str], case: Case, kinds: AbstractSet[str] = frozenset()) -> list[str]:
+    """The actions whose prerequisites the run does not refute; `kinds`: collectives of the finding."""
 
     def is_refuted(text: str) -> bool:
-        return any(re.search(pattern, text) and fact(case) is False for pattern, fact in PRESUPPOSED.items())
+        return not _is_for_kinds(text, kinds) or any(
+            re.search(pattern, text) and fact(case) is False for pattern, fact in PRESUPPOSED.items()
+        )
 
     return [text for text in actions if not is_refuted(text)]
 

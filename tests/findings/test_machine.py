@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,21 @@ def test_what_the_run_refutes_is_not_advised(device: str | None, rows: list[Row]
     assert fitting_actions([action], made) == []
     assert fitting_actions([action], case(ranks=[a_rank(facts=facts(None))])) == [action]  # nothing is known
     assert fitting_actions(["look at the timeline"], made) == ["look at the timeline"]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "texts"),
+    [
+        (("all_gather", "all_reduce"), ["FSDP", "DDP", "move less"]),
+        (("all_reduce",), ["DDP", "move less", "compute that does not"]),
+        (("send", "recv"), ["sends and receives", "move less", "compute that does not"]),
+        (("all_to_all",), ["dispatch and combine", "move less", "compute that does not"]),
+    ],
+)
+def test_advice_follows_the_kind_of_collective(kinds: Sequence[str], texts: list[str]) -> None:
+    actions = FINDINGS.get("exposed_communication").advice("pytorch")
+    fitting = fitting_actions(actions, case(ranks=[a_rank(facts=facts(None))]), {*kinds})[: len(texts)]
+    assert [text in action for text, action in zip(texts, fitting, strict=True)] == [True] * len(texts)
 
 
 def test_the_catalog_knows_the_vendor_where_traces_do_not() -> None:
