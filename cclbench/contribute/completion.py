@@ -100,10 +100,10 @@ def draft_card(document: Document, root: Path) -> Value:
     card: Value = deepcopy(dict(document.value))
     card = {"version": 2, "id": Path(document.file).stem, **_without_nulls(card)}
     card.get("evidence", {}).pop("traces", None)
-    return with_standard(card)
+    return complete_from_standard(card)
 
 
-def with_standard(card: Value) -> Value:
+def complete_from_standard(card: Value) -> Value:
     """The card with the work of the standard workload that it names, as far as it lacks it."""
     standard = standard_workloads().get(str(card_field(card, *STANDARD.split("."), kind=str)))
     completed = deepcopy(card)
@@ -113,7 +113,7 @@ def with_standard(card: Value) -> Value:
     return completed
 
 
-def with_model_sizes(card: Value, sizes: Mapping[str, Any]) -> tuple[Value, tuple[str, ...]]:
+def complete_model_sizes(card: Value, sizes: Mapping[str, Any]) -> tuple[Value, tuple[str, ...]]:
     """The card with sizes of its model that it lacks, and what was taken."""
     completed, taken = deepcopy(card), []
     for name, value in sizes.items():

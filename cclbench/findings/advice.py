@@ -37,7 +37,7 @@ def _has_type(case: Case, word: str) -> bool | None:
     return False if generations and set(generations) <= _BEFORE_BF16 and word != "fp16" else None
 
 
-def sixteen_bits(case: Case, word: str) -> bool | None:
+def could_use_16_bits(case: Case, word: str) -> bool | None:
     """Whether products could use the 16-bit type: the device supports it, and some are wider."""
     if _has_type(case, word) is False:
         return False
@@ -76,13 +76,13 @@ def has_pageable_copies(case: Case) -> bool | None:
     return any("pinned" not in label for label in host_labels) if labels else None
 
 
-def with_host(case: Case) -> bool | None:
+def has_host_copies(case: Case) -> bool | None:
     """Whether there are exposed copies between host and device."""
     labels = _exposed_copies(case)
     return any(label.startswith(("h2d", "d2h")) for label in labels) if labels else None
 
 
-def within_device(case: Case) -> bool | None:
+def has_device_copies(case: Case) -> bool | None:
     """Whether there are exposed copies within the device."""
     labels = _exposed_copies(case)
     return any(label.startswith("d2d") for label in labels) if labels else None
@@ -112,7 +112,7 @@ def is_training(case: Case) -> bool | None:
     return False if phases & {"prefill", "decode", "mixed"} else None
 
 
-def without_graphs(case: Case) -> bool | None:
+def has_no_graphs(case: Case) -> bool | None:
     """Whether no rank launches CUDA graphs yet."""
     return False if any(rank.facts.whole_graphs for rank in case.record.ranks) else None
 
@@ -121,15 +121,15 @@ Fact = Callable[["Case"], "bool | None"]
 
 PRESUPPOSED: Final[Mapping[str, Fact]] = MappingProxyType(
     {
-        r"\bbf16\b": lambda case: sixteen_bits(case, "bf16"),
-        r"\bfp16\b": lambda case: sixteen_bits(case, "fp16"),
+        r"\bbf16\b": lambda case: could_use_16_bits(case, "bf16"),
+        r"\bfp16\b": lambda case: could_use_16_bits(case, "fp16"),
         r"\bfp8\b": has_fp8,
         r"(?i)tf32": is_tf32_unused,
         r"torch\.compile": is_eager,
-        r"(?i)\bgraph(?:s|ed_callables)?\b|reduce-overhead": without_graphs,
+        r"(?i)\bgraph(?:s|ed_callables)?\b|reduce-overhead": has_no_graphs,
         r"\bpin(?:_memory)?\b|\bpinned\b": has_pageable_copies,
-        r"within the device": within_device,
-        r"between it and the host": with_host,
+        r"within the device": has_device_copies,
+        r"between it and the host": has_host_copies,
         r"CUDA|torch\.cuda|cudnn|reduce-overhead": is_accelerated,
         r"NCCL_|NVLink|CUDA_|torch\.backends\.cuda": is_nvidia,
         r"DDP|FSDP|optimizer|loss": is_training,
