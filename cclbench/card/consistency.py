@@ -51,13 +51,13 @@ def _degree_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
     count = card_field(card, "hardware", "count")
     if not count or card_field(card, "parallelism", kind=Mapping) is None:
         return
-    products = layout_products(card)
+    products = _layout_products(card)
     if count not in products.values():
         rules = " or ".join(f"{formula} = {product}" for formula, product in products.items())
         yield ("parallelism",), f"{rules}, but hardware.count is {count}; a degree left out is 1"
 
 
-def layout_products(card: Mapping[str, Any]) -> dict[str, int]:
+def _layout_products(card: Mapping[str, Any]) -> dict[str, int]:
     """Number of accelerators by each formula that the card's framework may use.
 
     PyTorch meshes and Megatron-LM: the product of all five degrees.  MaxText has a separate expert axis
@@ -118,7 +118,7 @@ def _expert_rule(card: Mapping[str, Any], ep: int) -> tuple[str, bool]:
             return rule, ep in {tp * dp, tp * dp * cp}
         case "sglang":  # tensor parallelism inside an expert is tp / ep
             return f"in SGLang ep divides tp = {tp}", tp % ep == 0
-        case "maxtext":  # an axis of its own: counted by `layout_products`
+        case "maxtext":  # an axis of its own: counted by `_layout_products`
             return "in MaxText ep multiplies with the other degrees", True
     count = card_field(card, "hardware", "count")
     return f"ep divides hardware.count = {count}", not count or count % ep == 0
