@@ -13,9 +13,8 @@ import numpy as np
 from cclbench.analyzers.metric import NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.categories import innermost_pieces, window_shares
 from cclbench.analyzers.view.columns import event_table, matching_rows, row_spans, word_codes
-from cclbench.analyzers.view.model_flops import flops_per_step
 from cclbench.analyzers.view.operator_calls import Float64
-from cclbench.analyzers.view.platform import card_field, hbm_bytes_per_s, run_accelerator
+from cclbench.analyzers.view.platform import hbm_bytes_per_s, run_accelerator
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
 from cclbench.analyzers.view.works import Works
@@ -23,7 +22,6 @@ from cclbench.ground import intervals
 from cclbench.ground.intervals import Intervals, Mask
 from cclbench.ground.schema import CATEGORIES, PHASES
 from cclbench.normalize.operators import is_wrapper
-from cclbench.operators.cost import PRODUCTS
 
 GEMM: Final = "matrix product"
 """Family of the cost models of matrix products."""
@@ -152,47 +150,6 @@ def recompute_share(rank: RankView) -> Value:
         raise NotApplicable("there is no compute time in the window")
     recomputed = intervals.intersect(works.intervals_of(works.recomputed & works.computes), rank.compute)
     return Value(value=int(rank.inside(recomputed).sum()) / compute_ns, weight=compute_ns)
-
-
-@metric(
-    "compute.model_flops_share",
-    definition="The model's FLOPs (as in compute.mfu) over the operators' executed FLOPs. Below 1 the rest is"
-    " recomputed, padded, or not part of the card's model; above 1 operators lack a cost model. Stats:"
-    " recomputed, the share of recomputed FLOPs; without_model, the share of compute time in operators"
-    " without FLOPs. Elementwise operators do not count, as in the model's FLOPs.",
-    formula="FLOPs of the card's model per step and device / Σ FLOPs of matrix products, convolutions and"
-    " attention per step of the rank",
-    unit="1",
-    inputs=("events", "operators", "steps", "card: workload.model, workload.batch, hardware.count"),
-    not_applicable="no operator has a cost model and recorded arguments, or the card lacks a field",
-    version=3,
-)
-def model_flops_share(rank: RankView) -> Iterator[Value]:
-    needed = flops_per_step(rank)[None] / int(card_field(rank, "hardware.count"))
-    works = rank.works
-    products = works.computes & ~np.isnan(works.flops) & np.isin(works.kind, _product_kinds(works))
-    ran = works.sum_amounts(works.flops, products)
-    if not ran:
-        raise NotApplicable("no matrix product, convolution or attention has recorded arguments")
-    if rank.windows.policy == "trace":
-        raise NotApplicable("FLOPs per step need steps: the window is the whole trace")
-    recomputed = works.sum_amounts(works.flops, products & works.recomputed) / ran
-    silent = works.computes & np.isnan(works.flops)
-    time = int(works.sum_amounts(works.time_ns, works.computes))
-    without = int(works.sum_amounts(works.time_ns, silent)) / time if time else 0.0
-    yield Value(
-        value=needed * len(rank.windows) / ran,
-        provenance="derived",
-        reason=f"operators' FLOPs a step: {ran / len(rank.windows):.4g}, of which {recomputed:.1%}"
-        f" recomputed; {without:.1%} of compute time is in operators without FLOPs",
-    )
-    yield Value(value=recomputed, stat="recomputed", provenance="derived")
-    yield Value(value=without, stat="without_model", provenance="derived")
-
-
-def _product_kinds(works: Works) -> list[int]:
-    """Kinds of operators that count in a model's FLOPs."""
-    return [n for n, kind in enumerate(works.kinds) if kind.model_family in PRODUCTS]
 
 
 @metric(

@@ -24,8 +24,7 @@ def consistency_problems(document: Document) -> list[Problem]:
     card = document.value
     parts = (
         _node_contradictions,
-        _degree_contradictions,
-        _expert_contradictions,
+        layout_contradictions,
         _parameter_contradictions,
         _attention_contradictions,
         _rank_contradictions,
@@ -42,17 +41,23 @@ def _node_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
         yield ("hardware", "per_node"), f"is {per_node}, which does not divide hardware.count, {count}"
 
 
+def layout_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
+    """Contradictions of the parallel degrees with the number of accelerators and with one another."""
+    yield from _degree_contradictions(card)
+    yield from _expert_contradictions(card)
+
+
 def _degree_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
     count = card_field(card, "hardware", "count")
     if not count or card_field(card, "parallelism", kind=Mapping) is None:
         return
-    products = layout_products(card)
+    products = _layout_products(card)
     if count not in products.values():
         rules = " or ".join(f"{formula} = {product}" for formula, product in products.items())
         yield ("parallelism",), f"{rules}, but hardware.count is {count}; a degree left out is 1"
 
 
-def layout_products(card: Mapping[str, Any]) -> dict[str, int]:
+def _layout_products(card: Mapping[str, Any]) -> dict[str, int]:
     """Number of accelerators by each formula that the card's framework may use.
 
     PyTorch meshes and Megatron-LM: the product of all five degrees.  MaxText has a separate expert axis
@@ -113,7 +118,7 @@ def _expert_rule(card: Mapping[str, Any], ep: int) -> tuple[str, bool]:
             return rule, ep in {tp * dp, tp * dp * cp}
         case "sglang":  # tensor parallelism inside an expert is tp / ep
             return f"in SGLang ep divides tp = {tp}", tp % ep == 0
-        case "maxtext":  # an axis of its own: counted by `layout_products`
+        case "maxtext":  # an axis of its own: counted by `_layout_products`
             return "in MaxText ep multiplies with the other degrees", True
     count = card_field(card, "hardware", "count")
     return f"ep divides hardware.count = {count}", not count or count % ep == 0

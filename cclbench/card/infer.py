@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from cclbench.card.consistency import layout_products
+from cclbench.card.consistency import layout_contradictions
 from cclbench.card.fields import drop_empty
 from cclbench.card.model import CardTrace
 from cclbench.card.write import render_card
@@ -76,13 +76,14 @@ _DP_UNKNOWN = "the trace names a group dp of {n} ranks; if it shards (FSDP, ZeRO
 def infer_card(facts: CardFacts, card_id: str | None = None) -> str:
     """YAML of a version 2 card with `facts`, and comments to fill in for missing fields.
 
-    `card_id` is the data point's id; by default it is taken from the folder under `traces/`.
+    `card_id` is the data point's id; by default it is taken from the folder under `traces/`.  Parallel
+    degrees that contradict the number of ranks, or one another, are gaps, too.
     """
     notes: dict[str, str] = {}
     if facts.accelerator is None and facts.accelerator_name:
         notes["hardware.accelerator"] = f"the trace says {shown(facts.accelerator_name)}"
     traces = [drop_empty(**{**structs.asdict(trace), "ranks": list(trace.ranks)}) for trace in facts.traces]
-    card = {
+    card: dict[str, Any] = {
         "version": 2,
         "id": card_id or _data_point_id(facts),
         "description": _card_description(facts),
@@ -107,6 +108,10 @@ def infer_card(facts: CardFacts, card_id: str | None = None) -> str:
         "parallelism": {**facts.degrees, **_group_degrees(facts, notes)},
         "evidence": drop_empty(traces=traces),
     }
+    if contradiction := next(layout_contradictions(card), None):
+        degrees = card.pop("parallelism")
+        notes["parallelism"] = f"with the degrees that the traces state {contradiction[1]}"
+        notes |= {f"parallelism.{name}": f"the traces state {number}" for name, number in degrees.items()}
     notes["description"] = "purpose of the workload"
     if facts.steps is not None:
         notes["workload.steps"] = "steps in the traces; the run may have taken more"
@@ -153,11 +158,6 @@ def _group_degrees(facts: CardFacts, notes: dict[str, str]) -> dict[str, int]:
         if "dp_shard" not in degrees and "dp_replicate" not in degrees:
             degrees["dp_replicate"] = n
             notes["parallelism.dp_replicate"] = _DP_UNKNOWN.format(n=n)
-    product = next(iter(layout_products({"parallelism": degrees}).values()))
-    if degrees and facts.world_size is not None and product != facts.world_size:
-        notes["parallelism"] = (
-            f"the groups that name a dimension account for {product} of {facts.world_size} ranks"
-        )
     return degrees
 
 

@@ -52,7 +52,7 @@ def _mapping_lines(
 def _gap_lines(key: str, path: str, part: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[str]:
     """Comment lines of a missing entry, with its meaning at the end of the first line."""
     if "properties" in part:
-        yield f"# {key}:"
+        yield f"# {key}:" + (f"  # to fill in: {printable(notes[path])}" if path in notes else "")
         for name, below in part["properties"].items():
             yield from (f"#   {line[2:]}" for line in _gap_lines(name, f"{path}.{name}", below, notes))
         return

@@ -32,11 +32,11 @@ def explained_names(_: click.Context, __: click.Parameter, prefix: str) -> list[
     """Names of metrics, findings, views, tables and settings."""
     from cclbench.analyzers.metric import METRICS
     from cclbench.findings.finding import FINDINGS
-    from cclbench.present.terminal.explanation import queried_tables
+    from cclbench.present.terminal.explanation import sql_table_schemas
     from cclbench.replay.change import CHANGES
     from cclbench.sql import VIEWS
 
-    known = (*METRICS, *FINDINGS, *VIEWS, *queried_tables(), *CHANGES)
+    known = (*METRICS, *FINDINGS, *VIEWS, *sql_table_schemas(), *CHANGES)
     return [name for name in known if name.startswith(prefix)]
 
 

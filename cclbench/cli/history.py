@@ -58,7 +58,7 @@ def history(
     A change of level is a regression or an improvement by the metric's better direction, unless the runs on
     both sides differ in work, hardware or method (window, kind of trace, version of the metric). It must
     exceed the noise between runs; for that, 10 runs are needed, 3 of them since the change. Where a
-    steady slope describes the runs better than levels do, that drift is stated instead.
+    steady slope describes the runs better than levels do, that drift and its first run are stated instead.
 
     --fail-on compares the newest run with the mean of the last N runs of the same hardware and method. Exit
     code 1: it is worse, by its whole 95 % interval; 5: it cannot be judged.

@@ -172,13 +172,13 @@ def _selected_places(
     collection: Path, ids: Sequence[str], every: bool, commit: str | None
 ) -> list[DataPointPlace]:
     from cclbench.contribute.changed import changed_since
-    from cclbench.contribute.place import existing_place, known_ids, place_of
+    from cclbench.contribute.place import data_point_ids, existing_place, place_of
 
     if (bool(ids), every, commit is not None).count(True) != 1:
         raise UsageError("name data points, or give one of --all and --changed-since COMMIT")
     if ids:
         return [existing_place(collection, identity) for identity in dict.fromkeys(ids)]
-    selected = known_ids(collection) if commit is None else changed_since(collection, commit)
+    selected = data_point_ids(collection) if commit is None else changed_since(collection, commit)
     if every and not selected:
         raise UsageError("holds no workload_cards/ and no traces/", where=str(collection))
     return [place_of(collection, identity) for identity in selected]

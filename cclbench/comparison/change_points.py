@@ -7,8 +7,9 @@ both sides differ by more than the noise within all segments does, by Student's 
 least significant one is dropped first.  Single outliers are replaced by the median of their neighbours
 before, and each takes a degree of freedom.
 
-A drift is no change of level: where a straight line describes the runs better than the segments do, by the
-Bayesian information criterion, and its slope is significant as well, the series has one level that drifts.
+A drift is no change of level: where a straight line, level up to one of its runs, describes the runs better
+than the segments do, by the Bayesian information criterion, and its slope is significant as well, the series
+has one level that drifts from that run on.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ LEAST_RUNS: Final = 10
 """Runs that a series needs before a change point is looked for: fewer do not show its noise."""
 LEAST_SEGMENT: Final = 3
 """Runs on each side of a change point: fewer may be outliers."""
+LEAST_DRIFT: Final = 10
+"""Runs that a drift lasts at least: a shorter slope may be a step."""
 SIGNIFICANCE: Final = 1e-5
 """Chosen for at most one false alarm in 100 series that are looked at after each of 60 runs."""
 _OUTLIER: Final = 5.0
@@ -39,13 +42,21 @@ _PENALTY: Final = 3.0
 """Penalty of a proposal in variances, times the logarithm of the number of runs."""
 
 
+class Drift(NamedTuple):
+    """A line through a series: level up to the run of index `first`, from there to its value at the last."""
+
+    first: int
+    begin: float
+    end: float
+
+
 @dataclass(frozen=True, slots=True)
 class Levels:
     """Segments of a series: `changes` are the indices of their first runs but for the first segment's.
 
     `means` are the segments' mean values; `noise` is the standard deviation within them with `freedom`
-    degrees of freedom, both of the logarithm where all values are positive.  Of a series that drifts, `drift`
-    has the fitted line's values at its first and last run, and `noise` is the deviation from the line.
+    degrees of freedom, both of the logarithm where all values are positive.  Of a series that drifts, `noise`
+    is the deviation from the line.
     """
 
     changes: tuple[int, ...]
@@ -54,7 +65,7 @@ class Levels:
     freedom: int
     outliers: tuple[int, ...]
     logarithmic: bool
-    drift: tuple[float, float] | None = None
+    drift: Drift | None = None
 
     def interval(self, value: float, share: float) -> tuple[float, float]:
         """The 95 % interval of a value whose variance is `share` times that of a run, by Student's t.
@@ -93,8 +104,8 @@ def find_levels(values: Float) -> Levels:
     drift = None
     if is_long and noise and (line := _drift(clean, squares, len(segments), int(outlier.sum()))) is not None:
         noise, freedom, changes, segments = line.noise, line.freedom, [], [clean]
-        begin, end = line.ends
-        drift = (float(np.exp(begin)), float(np.exp(end))) if logarithmic else (begin, end)
+        begin, end = np.exp(line.ends).tolist() if logarithmic else line.ends
+        drift = Drift(line.first, begin, end)
     means = [float(part.mean()) for part in segments if len(part)]
     return Levels(
         tuple(changes),
@@ -108,32 +119,42 @@ def find_levels(values: Float) -> Levels:
 
 
 class _Trend(NamedTuple):
-    """A line through a series: its values at the first and last run, and the deviation from it."""
+    """A line through a series: its first run and values at that and the last, and the deviation from it."""
 
+    first: int
     ends: tuple[float, float]
     noise: float
     freedom: int
 
 
 def _drift(series: Float, squares: float, segments: int, outliers: int) -> _Trend | None:
-    """The line through the series, if its slope is significant and it is better than so many segments.
+    """The line that drifts from one run on, if its slope is significant and it is better than the segments.
 
-    `squares` are the squared deviations within the segments, whose means and bounds are 2 k - 1 parameters.
+    `squares` are the squared deviations within the segments, whose means and bounds are 2 k - 1 parameters;
+    a line has two.  One that begins later counts as four, one more than a step, which is the simpler
+    explanation; its significance is that of the best of all first runs.
     """
-    runs, times = len(series), np.arange(len(series)) - (len(series) - 1) / 2
-    slope = float((times * series).sum() / (times**2).sum())
-    deviations = series - series.mean() - slope * times
-    of_line, freedom = float((deviations**2).sum()), runs - 2 - outliers
-    if freedom <= 0 or not of_line:
+    runs = len(series)
+    firsts = np.arange(runs - LEAST_DRIFT + 1)
+    ramps = np.maximum(np.arange(runs) - firsts[:, None], 0).astype(np.float64)
+    ramps -= ramps.mean(axis=1, keepdims=True)
+    extents = (ramps**2).sum(axis=1)
+    slopes = ramps @ series / extents
+    of_lines = ((series - series.mean() - slopes[:, None] * ramps) ** 2).sum(axis=1)
+    parameters = np.where(firsts == 0, 2, 4)
+    if not of_lines.all():
+        return None
+    best = int(np.argmin(runs * np.log(of_lines) + parameters * np.log(runs)))
+    count, of_line, slope = int(parameters[best]), float(of_lines[best]), float(slopes[best])
+    freedom = runs - (2 if best == 0 else 3) - outliers
+    if freedom <= 0 or runs * np.log(of_line / squares) > (2 * segments - 1 - count) * np.log(runs):
         return None
     noise = float(np.sqrt(of_line / freedom))
-    penalty = (2 * segments - 1 - 2) * np.log(runs)
-    if runs * np.log(of_line / squares) > penalty:
+    choices = 1 if best == 0 else len(firsts)
+    if 2 * choices * t_tail(abs(slope) * float(np.sqrt(extents[best])) / noise, freedom) > SIGNIFICANCE:
         return None
-    if 2 * t_tail(abs(slope) * float(np.sqrt((times**2).sum())) / noise, freedom) > SIGNIFICANCE:
-        return None
-    middle, half = float(series.mean()), slope * float(times[-1])
-    return _Trend((middle - half, middle + half), noise, freedom)
+    begin, end = (float(series.mean() + slope * ramp) for ramp in (ramps[best, best], ramps[best, -1]))
+    return _Trend(best, (begin, end), noise, freedom)
 
 
 def _robust_noise(series: Float) -> float:

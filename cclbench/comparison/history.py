@@ -99,14 +99,15 @@ class FigureHistory:
         """The drift in words, None if the figure does not drift."""
         if self.levels.drift is None:
             return None
-        first, last = self.levels.drift
+        place, first, last = self.levels.drift
         kind = ""
         if self.better in ("lower", "higher"):
             kind = "regression, " if (last > first) == (self.better == "lower") else "improvement, "
         size = f", {100 * (last / first - 1):+.2f} %" if self.levels.logarithmic else ""
+        begins = f"from {self.valued[place].run.id} on, " if place else ""
         return (
-            f"drift: {kind}{humanise(first, self.unit)} to {humanise(last, self.unit)}{size} over"
-            f" {len(self.valued):,} runs; a steady slope describes them better than changes of level"
+            f"drift: {kind}{begins}{humanise(first, self.unit)} to {humanise(last, self.unit)}{size} over"
+            f" {len(self.valued) - place:,} runs; a steady slope describes them better than changes of level"
         )
 
 

@@ -35,7 +35,8 @@ def history_document(histories: Sequence[FigureHistory], checks: Sequence[GateCh
                 "noise": one.levels.noise,
                 "noise_of": "logarithm" if one.levels.logarithmic else "value",
                 "levels": list(one.levels.means),
-                "drift": one.levels.drift,
+                "drift": drift and [drift.begin, drift.end],
+                "drift_from": drift and one.valued[drift.first].run.id,
                 "runs": [
                     {key: row[key] for key in COLUMNS[1:] if key not in ("unit", "change", "ratio")}
                     for row in history_rows(one)
@@ -43,6 +44,7 @@ def history_document(histories: Sequence[FigureHistory], checks: Sequence[GateCh
                 "changes": _change_rows(one),
             }
             for one in histories
+            for drift in (one.levels.drift,)
         ],
         "checks": [
             {

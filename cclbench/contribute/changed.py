@@ -8,7 +8,7 @@ import re
 import subprocess
 from pathlib import Path, PurePosixPath
 
-from cclbench.contribute.place import CALIBRATION, known_ids
+from cclbench.contribute.place import CALIBRATION, data_point_ids
 from cclbench.ground.errors import UsageError
 from cclbench.ground.text import printable
 
@@ -48,4 +48,4 @@ def changed_since(collection: Path, commit: str) -> list[str]:
         for name in names
         if len(name.parts) >= 2
     }
-    return [identity for identity in known_ids(collection) if identity in touched]
+    return [identity for identity in data_point_ids(collection) if identity in touched]

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench.card.consistency import layout_products
 from cclbench.card.fields import card_field, card_leaves, put_field
 from cclbench.card.infer import CardFacts, infer_card
 from cclbench.card.json_schema import schema_part, value_misfit
@@ -101,10 +100,10 @@ def draft_card(document: Document, root: Path) -> Value:
     card: Value = deepcopy(dict(document.value))
     card = {"version": 2, "id": Path(document.file).stem, **_without_nulls(card)}
     card.get("evidence", {}).pop("traces", None)
-    return with_standard(card)
+    return complete_from_standard(card)
 
 
-def with_standard(card: Value) -> Value:
+def complete_from_standard(card: Value) -> Value:
     """The card with the work of the standard workload that it names, as far as it lacks it."""
     standard = standard_workloads().get(str(card_field(card, *STANDARD.split("."), kind=str)))
     completed = deepcopy(card)
@@ -114,7 +113,7 @@ def with_standard(card: Value) -> Value:
     return completed
 
 
-def with_model_sizes(card: Value, sizes: Mapping[str, Any]) -> tuple[Value, tuple[str, ...]]:
+def complete_model_sizes(card: Value, sizes: Mapping[str, Any]) -> tuple[Value, tuple[str, ...]]:
     """The card with sizes of its model that it lacks, and what was taken."""
     completed, taken = deepcopy(card), []
     for name, value in sizes.items():
@@ -128,10 +127,10 @@ def with_model_sizes(card: Value, sizes: Mapping[str, Any]) -> tuple[Value, tupl
 def learn_from_traces(card: Value, facts: CardFacts) -> LearntCard:
     """The card, with fields that it lacks taken from the traces.
 
-    Parallel degrees only if the card has none at all and those of the traces account for every rank.
+    Parallel degrees only if the card has none at all and the number of ranks is known.
     """
     traced = dict(parse_card(infer_card(facts, card["id"]), "the traces").value)
-    if facts.world_size not in layout_products(traced).values() and not card.get("parallelism"):
+    if facts.world_size is None and not card.get("parallelism"):
         traced.pop("parallelism", None)
     merged = deepcopy(card)
     inferred, contradictions = [], []

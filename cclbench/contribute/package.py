@@ -24,8 +24,8 @@ from cclbench.contribute.completion import (
     Ask,
     CardGap,
     Value,
+    complete_model_sizes,
     learn_from_traces,
-    with_model_sizes,
 )
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import DataPointPlace, file_digest, file_names, place_of
@@ -151,7 +151,7 @@ def make_data_point(
                 _file_url(target.id, file.name, options)  # raises early, before the expensive work
         facts = _facts_of_traces(source, store, options.reading, engine, progress)
         learned = learn_from_traces(value, facts)
-        sized, configured = with_model_sizes(learned.card, configured_sizes(source, options.model_config))
+        sized, configured = complete_model_sizes(learned.card, configured_sizes(source, options.model_config))
         run = ingest(source, Store(store), options.reading, engine=engine, progress=progress)
         settled = settle_card(
             sized,

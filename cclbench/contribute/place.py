@@ -72,7 +72,7 @@ def place_of(collection: Path, identity: str) -> DataPointPlace:
     return DataPointPlace(collection, identity)
 
 
-def known_ids(collection: Path) -> list[str]:
+def data_point_ids(collection: Path) -> list[str]:
     """Ids of the collection's data points, sorted: of every card, and of every folder of traces."""
     cards = {path.stem for path in (collection / "workload_cards").glob("*.yaml")}
     folders = {path.name for path in (collection / "traces").glob("*") if path.is_dir()}
@@ -81,7 +81,7 @@ def known_ids(collection: Path) -> list[str]:
 
 def existing_place(collection: Path, identity: str) -> DataPointPlace:
     """Place of an existing data point; `UsageError` with near matches if there is none."""
-    ids = known_ids(collection)
+    ids = data_point_ids(collection)
     if identity not in ids:
         hint = near(identity, ids) if ids else "it has neither workload_cards/ nor traces/"
         raise UsageError(f"no data point {identity!r} in {collection}", hint=hint)

@@ -56,7 +56,7 @@ def redact_copies(
     `reveal` names fields and variables whose values stay, `kept_names` patterns of names in traces and
     scripts that stay.
     """
-    stated = redaction.stated_texts(originals.card)
+    stated = redaction.card_texts(originals.card)
     names = redaction.PublicNames(kept=kept_names, revealed=reveal, stated=stated)
     traces = safe_names(originals.traces, names.publish_file_name)
     scripts = safe_names(originals.scripts, names.publish_file_name)

@@ -22,10 +22,10 @@ from cclbench.contribute.completion import (
     Value,
     ask_for_gap,
     card_gaps,
+    complete_from_standard,
     draft_card,
     gap_of_field,
     refuse_open_gaps,
-    with_standard,
 )
 from cclbench.contribute.needs import NeededFields
 from cclbench.engine import Engine
@@ -105,7 +105,7 @@ def settle_card(
         interview.ask(gap)
     if ask and card_field(card, *_MODEL_NAME.split("."), kind=str) is None:
         interview.ask(gap_of_field(STANDARD, "Enter if it is none of them", optional=True), reported=False)
-        interview.card = with_standard(interview.card)
+        interview.card = complete_from_standard(interview.card)
     if interview.card.get("workload", {}).get("model") and interview.lacks(_MODEL_NAME):
         interview.ask(_model_name_gap())
     needs = NeededFields(run, _presentable(interview.card), engine)

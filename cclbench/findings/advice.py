@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +37,7 @@ def _has_type(case: Case, word: str) -> bool | None:
     return False if generations and set(generations) <= _BEFORE_BF16 and word != "fp16" else None
 
 
-def sixteen_bits(case: Case, word: str) -> bool | None:
+def could_use_16_bits(case: Case, word: str) -> bool | None:
     """Whether products could use the 16-bit type: the device supports it, and some are wider."""
     if _has_type(case, word) is False:
         return False
@@ -75,13 +76,13 @@ def has_pageable_copies(case: Case) -> bool | None:
     return any("pinned" not in label for label in host_labels) if labels else None
 
 
-def with_host(case: Case) -> bool | None:
+def has_host_copies(case: Case) -> bool | None:
     """Whether there are exposed copies between host and device."""
     labels = _exposed_copies(case)
     return any(label.startswith(("h2d", "d2h")) for label in labels) if labels else None
 
 
-def within_device(case: Case) -> bool | None:
+def has_device_copies(case: Case) -> bool | None:
     """Whether there are exposed copies within the device."""
     labels = _exposed_copies(case)
     return any(label.startswith("d2d") for label in labels) if labels else None
@@ -111,7 +112,7 @@ def is_training(case: Case) -> bool | None:
     return False if phases & {"prefill", "decode", "mixed"} else None
 
 
-def without_graphs(case: Case) -> bool | None:
+def has_no_graphs(case: Case) -> bool | None:
     """Whether no rank launches CUDA graphs yet."""
     return False if any(rank.facts.whole_graphs for rank in case.record.ranks) else None
 
@@ -120,15 +121,15 @@ Fact = Callable[["Case"], "bool | None"]
 
 PRESUPPOSED: Final[Mapping[str, Fact]] = MappingProxyType(
     {
-        r"\bbf16\b": lambda case: sixteen_bits(case, "bf16"),
-        r"\bfp16\b": lambda case: sixteen_bits(case, "fp16"),
+        r"\bbf16\b": lambda case: could_use_16_bits(case, "bf16"),
+        r"\bfp16\b": lambda case: could_use_16_bits(case, "fp16"),
         r"\bfp8\b": has_fp8,
         r"(?i)tf32": is_tf32_unused,
         r"torch\.compile": is_eager,
-        r"(?i)\bgraph(?:s|ed_callables)?\b|reduce-overhead": without_graphs,
+        r"(?i)\bgraph(?:s|ed_callables)?\b|reduce-overhead": has_no_graphs,
         r"\bpin(?:_memory)?\b|\bpinned\b": has_pageable_copies,
-        r"within the device": within_device,
-        r"between it and the host": with_host,
+        r"within the device": has_device_copies,
+        r"between it and the host": has_host_copies,
         r"CUDA|torch\.cuda|cudnn|reduce-overhead": is_accelerated,
         r"NCCL_|NVLink|CUDA_|torch\.backends\.cuda": is_nvidia,
         r"DDP|FSDP|optimizer|loss": is_training,
@@ -137,11 +138,30 @@ PRESUPPOSED: Final[Mapping[str, Fact]] = MappingProxyType(
 """Prerequisite of actions whose text matches the pattern; None is unknown, and refutes nothing."""
 
 
-def fitting_actions(actions: Iterable[str], case: Case) -> list[str]:
-    """The actions whose prerequisites the run does not refute."""
+_FOR_KINDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        r"FSDP": frozenset(("all_gather", "reduce_scatter")),
+        r"DDP": frozenset(("all_reduce",)),
+        r"sends and receives": frozenset(("send", "recv", "send_recv")),
+        r"dispatch and combine": frozenset(("all_to_all",)),
+    }
+)
+"""Kinds of collectives of actions whose text matches the pattern."""
+
+
+def _is_for_kinds(text: str, kinds: AbstractSet[str]) -> bool:
+    """Whether one of the kinds is that of the action; any is where none is known or the action names none."""
+    named = [of_kinds for pattern, of_kinds in _FOR_KINDS.items() if re.search(pattern, text)]
+    return not kinds or not named or any(of_kinds & kinds for of_kinds in named)
+
+
+def fitting_actions(actions: Iterable[str], case: Case, kinds: AbstractSet[str] = frozenset()) -> list[str]:
+    """The actions whose prerequisites the run does not refute; `kinds`: collectives of the finding."""
 
     def is_refuted(text: str) -> bool:
-        return any(re.search(pattern, text) and fact(case) is False for pattern, fact in PRESUPPOSED.items())
+        return not _is_for_kinds(text, kinds) or any(
+            re.search(pattern, text) and fact(case) is False for pattern, fact in PRESUPPOSED.items()
+        )
 
     return [text for text in actions if not is_refuted(text)]
 

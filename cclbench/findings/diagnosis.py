@@ -228,8 +228,11 @@ def _with_advice(detector: Detector, found: Finding, case: Case) -> Finding:
         METRICS.get(row.metric).rests_on_groups for row in found.evidence if row.metric in METRICS
     )
     because = "; ".join(filter(None, (found.because, case.record.inference_note if on_groups else None)))
-    advice = fitting_actions(detector.advice(case.framework(), on_host=case.on_host), case)[:_MOST_ACTIONS]
-    return msgspec.structs.replace(found, because=because, try_=advice, docs=f"{DOCS}#{detector.name}")
+    kinds = {row.collective for row in found.evidence if row.collective}
+    actions = fitting_actions(detector.advice(case.framework(), on_host=case.on_host), case, kinds)
+    return msgspec.structs.replace(
+        found, because=because, try_=actions[:_MOST_ACTIONS], docs=f"{DOCS}#{detector.name}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,6 @@ def comparison_cell(comparison: Comparison) -> str:
             "foremost_finding": sections.foremost_finding,
             "subject_headline": sections.subject_headline,
             "part_rows": sections.part_rows,
-            "whole_step": sections.whole_step,
+            "step_totals": sections.step_totals,
         },
     )

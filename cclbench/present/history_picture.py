@@ -43,8 +43,11 @@ def draw_history(histories: Sequence[FigureHistory]) -> Figure:
         )
         bounds = [0, *one.levels.changes, len(valued)]
         for (begin, end), mean in zip(pairwise(bounds), one.levels.means, strict=False):
-            level = one.levels.drift or (mean, mean)
-            axes.plot([dates[begin], dates[end - 1]], level, color=light_colour("ink"), linewidth=1.2)
+            line = {begin: mean, end - 1: mean}
+            if (drift := one.levels.drift) is not None:
+                line = {begin: drift.begin, drift.first: drift.begin, end - 1: drift.end}
+            days = [dates[at] for at in line]
+            axes.plot(days, [*line.values()], color=light_colour("ink"), linewidth=1.2)
         for change in one.changes:
             colour = light_colour(_COLOURS.get(change.verdict, "muted"))
             axes.axvline(dates[change.first], color=colour, linewidth=1, linestyle="--")

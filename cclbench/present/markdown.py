@@ -79,7 +79,7 @@ def _part_lines(one: Versus) -> Iterator[str]:
         [f"&nbsp;&nbsp;{_text(row.label)}" if row.mover else row.label, *row.cells]
         for row in sections.part_rows(one)
     ]
-    rows.append([f"**{cell}**" for cell in ("step", *sections.whole_step(one))])
+    rows.append([f"**{cell}**" for cell in ("step", *sections.step_totals(one))])
     yield from markdown_table(["part of the step", one.base, one.other, "difference"], rows, numbers=True)
 
 
@@ -88,7 +88,7 @@ def _work_lines(difference: WorkDifference) -> Iterator[str]:
     yield from ["", f"<details><summary>{sections.WORKS}</summary>"]
     if families := sections.family_rows(difference):
         rows = [[row.label, *row.cells, *row.reached] for row in families]
-        rows.append([*(f"**{cell}**" for cell in ("all", *sections.whole_work(difference))), "", ""])
+        rows.append([*(f"**{cell}**" for cell in ("all", *sections.work_totals(difference))), "", ""])
         heads = ["equal work", *pair, "difference", *(f"of the roofline of {letter}" for letter in pair)]
         yield from ["", *markdown_table(heads, rows, numbers=True)]
     for what, changes in (("operator", difference.operators), ("module", difference.modules)):
@@ -104,7 +104,7 @@ def _work_lines(difference: WorkDifference) -> Iterator[str]:
             for row in sections.work_rows(changes, _MOST_WORKS)
         ]
         rows.append(
-            [*(f"**{cell}**" for cell in ("all", *sections.whole_work(difference))), *[""] * (2 * known)]
+            [*(f"**{cell}**" for cell in ("all", *sections.work_totals(difference))), *[""] * (2 * known)]
         )
         roofs = [f"roofline of {letter} (reached)" for letter in pair if known]
         heads = [what, *pair, "difference", *roofs]
@@ -114,7 +114,7 @@ def _work_lines(difference: WorkDifference) -> Iterator[str]:
             [_text(f"{row.label}: {' | '.join(row.calls)}" if all(row.calls) else row.label), *row.cells]
             for row in replaced
         ]
-        rows.append([f"**{cell}**" for cell in ("all", *sections.whole_work(difference))])
+        rows.append([f"**{cell}**" for cell in ("all", *sections.work_totals(difference))])
         heads = [f"in place of each other: {pair[0]} | {pair[1]}", *pair, "difference"]
         yield from ["", *markdown_table(heads, rows, numbers=True)]
     notes = (sections.unmatched_notes, sections.match_notes, sections.kernel_notes)

@@ -43,7 +43,7 @@ from cclbench.present.sections import (
     replaced_rows,
     subject_headline,
     unmatched_notes,
-    whole_work,
+    work_totals,
 )
 from cclbench.present.step_spans import step_spans
 from cclbench.present.table import comparison_topics, missing_metrics, run_topics
@@ -214,7 +214,7 @@ _CALLED: Final = (
     comparison_heads,
     unmatched_notes,
     unmatched_words,
-    whole_work,
+    work_totals,
 )
 """Functions for templates."""
 

@@ -111,7 +111,7 @@ def part_rows(versus: Versus, *, every: bool = False) -> Iterator[TimeRow]:
             yield TimeRow(label, _time_cells(mover.before_s, mover.after_s, mover.change_s), mover=True)
 
 
-def whole_step(versus: Versus) -> tuple[str, str, str]:
+def step_totals(versus: Versus) -> tuple[str, str, str]:
     """The sums over the parts, and of their differences."""
     before, after = (sum(getattr(c, when) for c in versus.changes) for when in ("before_s", "after_s"))
     return _time_cells(before, after, (versus.change_ns or 0) / 1e9)
@@ -184,7 +184,7 @@ def remaining_works(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
     return WorkRow(label, _time_cells(before, after, change_ns / 1e9), change_ns, kind="rest")
 
 
-def whole_work(difference: WorkDifference) -> tuple[str, str, str]:
+def work_totals(difference: WorkDifference) -> tuple[str, str, str]:
     """The total device time, and its difference."""
     return _time_cells(difference.before_s, difference.after_s, difference.change_ns / 1e9)
 

@@ -70,7 +70,7 @@ def hover_attribute(*lines: str | None) -> Markup:
     return Markup(' title="{}"').format(text)
 
 
-def known_of_row(row: Row, *, defined: bool = True) -> tuple[str, ...]:
+def row_description(row: Row, *, defined: bool = True) -> tuple[str, ...]:
     """Description of a result row: value, scope, provenance, definition, reason.
 
     A part's is without the definition, which its metric has, as is that of a number beside its metric's name.
@@ -112,9 +112,9 @@ def number_markup(row: Row, *, defined: bool = True) -> Markup:
     """A result row's number with its description on hover; modelled and published ones are marked."""
     if not row.has_value:
         return missing_markup(
-            "failed" if row.status == "failed" else "n/a", *known_of_row(row, defined=defined)
+            "failed" if row.status == "failed" else "n/a", *row_description(row, defined=defined)
         )
-    return quantity_markup(row.number, row.unit, row.provenance, *known_of_row(row, defined=defined))
+    return quantity_markup(row.number, row.unit, row.provenance, *row_description(row, defined=defined))
 
 
 def missing_markup(word: str, *lines: str | None) -> Markup:

@@ -20,16 +20,20 @@ _SILENT: Final = 0.1
 def card_contradiction(results: Results) -> str | None:
     """A sentence if the card's model and batch need other FLOPs per step than were measured, else None.
 
-    Recomputation is left out.  None also if a tenth of the compute time has no FLOPs.
+    Recomputation is left out; attention may be over all pairs of tokens or over those that attend.  None
+    also if a tenth of the compute time has no FLOPs.
     """
-    share, again, without = (
-        results.value(_MODEL_FLOPS_SHARE, **({"stat": stat} if stat else {}))
-        for stat in (None, "recomputed", "without_model")
+    recomputed, without, executed, least, most = (
+        results.value(_MODEL_FLOPS_SHARE, stat=stat)
+        for stat in ("recomputed", "without_model", "executed", "needed", "needed_all_pairs")
     )
-    if share is None or again is None or without is None or without > _SILENT or again >= 1:
+    if recomputed is None or without is None or without > _SILENT or recomputed >= 1:
         return None
-    needed = share / (1 - again)
-    if 1 / _WITHIN <= needed <= _WITHIN:
+    if executed is None or least is None or most is None:
+        return None
+    once = executed * (1 - recomputed)
+    needed = least / once if least > once * _WITHIN else most / once
+    if least <= once * _WITHIN and once <= most * _WITHIN:
         return None
     return (
         f"the card contradicts the traces: its model and batch need {humanise(needed, 'ratio')} the FLOPs of"

@@ -19,7 +19,7 @@ from cclbench.ground.text import cut_text
 from cclbench.ground.units import humanise
 from cclbench.record.files import check_table, damaged
 from cclbench.record.inventory import RESULTS_FILE, has_stated_content
-from cclbench.sql import VIEWS, names_in, with_dependencies
+from cclbench.sql import VIEWS, dependency_closure, names_in
 from cclbench.sql.functions import FUNCTIONS
 from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
 from cclbench.sql.machine_tables import machine_tables
@@ -162,7 +162,7 @@ def _names_to_open(query: str) -> list[str]:
     """
     names = names_in(query)
     everything = not names or "query" in query.casefold()
-    return with_dependencies((*TABLES, *MACHINE_TABLES, *VIEWS) if everything else names)
+    return dependency_closure((*TABLES, *MACHINE_TABLES, *VIEWS) if everything else names)
 
 
 def _open_to(connection: duckdb.DuckDBPyConnection, link: Path, run: Run, query: str) -> None:

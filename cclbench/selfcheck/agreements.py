@@ -34,8 +34,8 @@ _REPLAY_TOLERANCE: Final = 0.01
 _STEP_PARTS: Final = (_COMPUTE_ONLY, _OVERLAPPED, _EXPOSED_COMM, _EXPOSED_COPY, _IDLE)
 _IDLE_PARTS: Final = metric_names("time.idle_host", "time.idle_device", "time.idle_unknown")
 _DEVICE_PARTS: Final = (_COMPUTE_ONLY, _OVERLAPPED, _EXPOSED_COPY)
-_UNBOUNDED_STATS: Final = ("cv",)
-"""Statistics of shares that may exceed 1."""
+_UNBOUNDED_STATS: Final = ("cv", "drift")
+"""Statistics that are no shares: a variation may exceed 1, a drift be negative."""
 
 Window = tuple[int | None, int | None]
 """A rank and a step, None for all of them."""

@@ -114,7 +114,7 @@ def names_in(query: str) -> frozenset[str]:
     return frozenset(words & {*STORED_TABLES, *MACHINE_TABLES, *FUNCTIONS, *VIEWS})
 
 
-def with_dependencies(names: Iterable[str]) -> list[str]:
+def dependency_closure(names: Iterable[str]) -> list[str]:
     """Those tables, functions and views and all that they read, each after what it reads."""
     ordered: dict[str, None] = {}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.hand_made import a_rank, card, comm, compute, event, window
-from helpers.hand_values import in_ns, main, parts, reason, rows_of, values
+from helpers.hand_values import in_ns, main, parts, reason, rows_of, run_parts, values
 
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.rank_view import RankView
@@ -259,19 +259,25 @@ def test_a_cpus_calls_are_its_works_and_its_time_is_of_the_innermost_calls_phase
 
 
 def test_the_models_flops_against_those_that_ran() -> None:
-    """The card's model takes 6 · 1000 · 40 + 6 · 1 · 2 · 10 · 400 = 288,000 FLOP a step, half on each of 2
-    devices; mm runs 4e9, half of them again in the backward pass; 20 of 45 µs are of no model.
+    """The card's model takes 6 · 1000 · 40 + 6 · 1 · 2 · 10 · 400 = 288,000 FLOP a step on 2 devices, with
+    causal attention 6 · 1 · 2 · 10 · 220 of it; mm runs 4e9 on rank 0, half of them again in the backward
+    pass, and 2e9 on rank 1; 20 of 45 and 15 of 25 µs are of no model.
     """
     share = "compute.model_flops_share"
     again = [*OPERATORS, call(8, "aten::mm", shapes=SQUARE, dtypes=BF16, recomputed=True)]
-    rows = [*ROWS, compute(90_000, 95_000, operator=8)]
-    view = rank(rows, [window(0, 100_000, step=1)], operators=again)
-    expected = {None: 288_000 / 2 / 4e9, "recomputed": 0.5, "without_model": 20 / 45}
-    assert parts(view, share) == pytest.approx(expected)
-    assert "4e+09, of which 50.0% recomputed; 44.4% of compute time" in (values(view, share)[0].reason or "")
+    staged = card(parallelism={"pp": 2}, workload__model__attention="causal")
     halves = [window(0, 50_000, step=1), window(50_000, 100_000, step=2)]
-    view = rank(rows, halves, operators=again)
-    assert main(view, share) == pytest.approx(288_000 / 2 / 2e9)
-    assert (values(view, share)[0].reason or "").startswith("operators' FLOPs a step: 2e+09")
-    instant = rank([compute(50, 50, operator=2)], [window(0, 100, 1)])
-    assert parts(instant, share) == {None: 288_000 / 2 / 2e9, "recomputed": 0, "without_model": 0}
+    first = rank([*ROWS, compute(90_000, 95_000, operator=8)], halves, operators=again, card=staged)
+    last = rank([ROWS[0], ROWS[2]], [window(0, 100_000, step=1)], rank=1, card=staged)
+    expected = {None: 266_400 / 4e9, "recomputed": 0.25, "without_model": 35 / 70, "executed": 2e9}
+    expected |= {"needed": 266_400 / 2, "needed_all_pairs": 288_000 / 2}
+    (main_row, *_) = rows_of(share, first, last)
+    assert run_parts(share, first, last) == pytest.approx(expected)
+    assert "device: 2e+09, of which 25.0% recomputed; 50.0% of compute time" in main_row["reason"]
+    (alone,) = rows_of(share, first)
+    assert alone["reason"].startswith("1 of 2 devices have FLOPs")
+    equal = rank([compute(50, 50, operator=2)], [window(0, 100, 1)])
+    assert run_parts(share, equal)[None] == 288_000 / 2 / 2e9
+    (failed, *_) = rows_of(share, rank(card=card(workload__model__parameters=10**9)))
+    assert (failed["status"], failed["value"]) == ("failed", None)
+    assert "needs 1.2e+11 FLOPs a step and device, more than ran" in failed["reason"]

@@ -14,7 +14,7 @@ import yaml
 from msgspec import structs
 
 from cclbench.card import CardFacts, CardTrace, infer_card, load_card, relative_to_root, validate_card
-from cclbench.card.consistency import consistency_problems, layout_products
+from cclbench.card.consistency import consistency_problems
 from cclbench.card.read import parse_card
 from cclbench.ground.errors import CheckFailed, InputError, UsageError
 from cclbench.ground.yaml_file import parse
@@ -71,6 +71,7 @@ def test_degrees_that_a_framework_can_run(framework: str, count: int, degrees: d
         ("vllm", 4, {"tp": 2, "ep": 4}, "= 2, but hardware.count is 4"),
         ("vllm", 8, {"tp": 8, "cp": 3}, "= 24, but hardware.count is 8"),
         ("sglang", 8, {"tp": 4, "pp": 2, "ep": 8}, "in SGLang ep divides tp = 4"),
+        *(("sglang", 4, {"tp": 8, "dp_replicate": 2, "cp": 2}, f"= {product}") for product in (32, 16, 8)),
         ("maxtext", 8, {"tp": 2, "ep": 2},
          "dp_replicate × dp_shard × tp × pp × cp × ep = 4, but hardware.count is 8"),
         ("my own", 6, {"dp_shard": 6, "ep": 4}, "ep divides hardware.count = 6"),
@@ -80,23 +81,11 @@ def test_degrees_of_no_run(framework: str, count: int, degrees: dict[str, int], 
     assert expected in "\n".join(parallel(framework, count, **degrees))
 
 
-def test_every_way_to_count_the_devices_is_offered() -> None:
-    card = {"software": {"framework": {"name": "sglang"}}}
-    card |= {"parallelism": {"tp": 8, "dp_replicate": 2, "cp": 2}}
-    assert set(layout_products(card).values()) == {32, 16, 8}
-
-
 @pytest.mark.parametrize(("per_node", "expected"), [(8, []), (32, ["more than"]), (3, ["does not divide"])])
 def test_a_node_holds_a_part_of_the_accelerators(per_node: int, expected: list[str]) -> None:
     messages = found(f"hardware: {{count: 16, per_node: {per_node}}}\n")
     assert len(messages) == len(expected)
     assert all(text in message for text, message in zip(expected, messages, strict=True))
-
-
-def test_a_part_of_the_parameters_is_no_more_than_all() -> None:
-    messages = found("workload: {model: {parameters: 10, active_parameters: 11, embedding_parameters: 12}}\n")
-    expected = ["workload.model.active_parameters", "workload.model.embedding_parameters"]
-    assert [message.split(":")[0] for message in messages] == expected
 
 
 @pytest.mark.parametrize(
@@ -115,6 +104,8 @@ def test_a_part_of_the_parameters_is_no_more_than_all() -> None:
             ["tied_embeddings: is false, but embedding_parameters + vocabulary × hidden = 200"],
         ),
         ("vocabulary: 10, hidden: 10, parameters: 100, embedding_parameters: 100, tied_embeddings: true", []),
+        *(("parameters: 10, active_parameters: 11, embedding_parameters: 12",
+           ["active_parameters:", "embedding_parameters:"]),),
         ("attention: window, attention_window: 4096", []),
         ("attention: window", ["attention: is window, but"]),
         ("attention: causal, attention_window: 4096", ["attention_window: belongs to"]),
@@ -379,17 +370,19 @@ def test_a_node_that_is_not_filled_is_left_to_the_reader(holds: int, ranks: int,
     assert ("a node has 8" in text) == (written is None)
 
 
-@pytest.mark.parametrize(
-    ("groups", "line", "said"),
-    [
-        ((("mesh_dp", (0, 2)), ("mesh_tp", (0, 1))), "  dp_replicate: 2", "if it shards"),
-        ((("mesh_tp", (0, 1)),), "parallelism:", "account for 2 of 4 ranks"),
-    ],
-)
-def test_groups_that_leave_a_question_ask_it(groups: tuple[Any, ...], line: str, said: str) -> None:
+def test_groups_that_leave_a_question_ask_it(tmp_path: Path) -> None:
+    groups = (("mesh_dp", (0, 2)), ("mesh_tp", (0, 1)))
     lines = infer_card(replace(FULL, groups=groups), "mine").splitlines()
-    assert said in lines[lines.index(line) - 1]
+    assert "if it shards" in lines[lines.index("  dp_replicate: 2") - 1]
     assert "id: mine" in lines  # a given one wins
+    card = tmp_path / "tiny.yaml"
+    for alone in (("mesh_tp", (0, 1)), ("mesh_ep", (0, 1, 2, 3))):
+        card.write_text(infer_card(replace(FULL, groups=(alone,))))
+        assert ("error", "parallelism") not in {(p.severity, p.path) for p in validate_card(card)}
+        assert f"; the traces state {len(alone[1])}\n" in card.read_text()
+        assert (
+            "\n# parallelism:  # to fill in: with the degrees that the traces state dp_" in card.read_text()
+        )
 
 
 def test_paths_are_made_relative_to_the_cards_root(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ VERSIONS = {
     "compute.gemm_efficiency": 3,
     "compute.hfu": 2,
     "compute.mfu": 2,
-    "compute.model_flops_share": 3,
+    "compute.model_flops_share": 4,
     "compute.precision_time": 2,
     "compute.roofline_efficiency": 4,
     "compute.unfused": 2,

@@ -21,7 +21,7 @@ from cclbench.contribute.completion import CardGap
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.manifest import read_manifest
 from cclbench.contribute.package import Contribution, PackageOptions, make_data_point
-from cclbench.contribute.place import DataPointPlace, known_ids
+from cclbench.contribute.place import DataPointPlace, data_point_ids
 from cclbench.contribute.redaction.publisher import UNLISTED
 from cclbench.contribute.verify import verify_data_point
 from cclbench.formats.rewriting import METADATA
@@ -160,7 +160,7 @@ def test_a_calibration_lies_beside_the_card(job: Any, files: Tree) -> None:
     told = made(job)
     beside_it = told.place.calibration_path
     assert "workload_cards/my-job.calibration.yml" in files(job.collection)
-    assert known_ids(job.collection) == ["my-job"]
+    assert data_point_ids(job.collection) == ["my-job"]
     assert load_card(told.place.card_path).hardware.calibration == beside_it.name
     assert SECRET not in beside_it.read_bytes()
     assert read_calibration(beside_it) == read_calibration(original)

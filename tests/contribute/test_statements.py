@@ -11,10 +11,10 @@ import pytest
 
 from cclbench.contribute.redaction import (
     PublicNames,
+    card_texts,
     redact_evidence,
     redact_script,
     redact_statements,
-    stated_texts,
 )
 from cclbench.ground.errors import UsageError
 
@@ -52,7 +52,7 @@ def test_an_address_that_may_give_access_is_refused(address: str) -> None:
 
 
 def test_a_name_that_a_card_states_is_public_in_evidence_but_not_one_of_its_description() -> None:
-    names = PublicNames(stated=stated_texts(CARD))
+    names = PublicNames(stated=card_texts(CARD))
     assert names.publish("Moonshot-9B") == "Moonshot-9B"
     assert names.publish("acme-17") != "acme-17"
 

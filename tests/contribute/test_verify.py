@@ -15,7 +15,7 @@ import pytest
 from cclbench.contribute import verify as module
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.manifest import read_manifest
-from cclbench.contribute.place import DataPointPlace, existing_place, file_names, known_ids
+from cclbench.contribute.place import DataPointPlace, data_point_ids, existing_place, file_names
 from cclbench.contribute.verify import Verdict, record_data_point, verify_data_point
 from cclbench.ground.errors import CheckFailed, InputError, UsageError
 
@@ -272,7 +272,7 @@ def test_a_manifest_can_be_made_where_there_is_none(point: DataPointPlace) -> No
 def test_the_collections_data_points_are_found(point: DataPointPlace) -> None:
     (point.collection / "traces" / "other").mkdir()
     (point.collection / "traces" / ".hidden").mkdir()
-    assert known_ids(point.collection) == ["my-job", "other"]
+    assert data_point_ids(point.collection) == ["my-job", "other"]
     assert existing_place(point.collection, "my-job") == point
     with pytest.raises(UsageError, match="did you mean my-job"):
         existing_place(point.collection, "my-jop")

@@ -225,8 +225,15 @@ def test_what_the_run_refutes_is_not_advised(device: str | None, rows: list[Row]
     assert fitting_actions(["look at the timeline"], made) == ["look at the timeline"]
 
 
-def test_the_catalog_knows_the_vendor_where_traces_do_not() -> None:
-    unnamed = facts(MI300X) | {"vendor": None}
+def test_advice_follows_the_kind_of_collective() -> None:
+    actions = FINDINGS.get("exposed_communication").advice("pytorch")[:-3]
+    for kinds, text in (
+        *(("all_gather", "FSDP"), ("all_reduce", "DDP"), ("send", "sends and")),
+        ("all_to_all", "dispatch and combine"),
+    ):
+        (one,) = fitting_actions(actions, case(ranks=[a_rank(facts=facts(None))]), {kinds})
+        assert text in one
+    unnamed = facts(MI300X) | {"vendor": None}  # the catalog knows the vendor
     assert fitting_actions(["set NCCL_MAX_CTAS"], case(ranks=[a_rank(facts=unnamed)])) == []
 
 

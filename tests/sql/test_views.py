@@ -16,7 +16,7 @@ from cclbench.cli import cli
 from cclbench.ground import registry
 from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
-from cclbench.sql import VIEWS, parse_view, with_dependencies
+from cclbench.sql import VIEWS, dependency_closure, parse_view
 
 HEADER = """-- What its rows are.
 --
@@ -50,7 +50,7 @@ def test_a_header_has_all_columns_in_order_with_their_types_and_an_example_that_
 
 
 def test_a_query_opens_what_it_names_and_what_that_reads(run: Run) -> None:
-    assert with_dependencies(["busy"]) == [
+    assert dependency_closure(["busy"]) == [
         *("events", "rank_devices", "activity", "steps", "step_windows", "busy")
     ]
     names = [name for (name,) in answers(run, "SELECT name FROM (SHOW TABLES)")]

@@ -16,15 +16,15 @@ What is written is always built anew from the parsed content: nothing that no re
 from cclbench.contribute.redaction.files import redact_evidence, redact_script
 from cclbench.contribute.redaction.public_names import PublicNames, has_token
 from cclbench.contribute.redaction.redactions import Redaction, by_kind
-from cclbench.contribute.redaction.statements import redact_statements, stated_texts
+from cclbench.contribute.redaction.statements import card_texts, redact_statements
 
 __all__ = [
     "PublicNames",
     "Redaction",
     "by_kind",
+    "card_texts",
     "has_token",
     "redact_evidence",
     "redact_script",
     "redact_statements",
-    "stated_texts",
 ]

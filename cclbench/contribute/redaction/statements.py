@@ -67,7 +67,7 @@ def redact_statements(
     return new, [Redaction(file, field, UNLISTED, count) for field, count in counts.items() if count]
 
 
-def stated_texts(card: Mapping[str, Any]) -> frozenset[str]:
+def card_texts(card: Mapping[str, Any]) -> frozenset[str]:
     """Texts of a card's fields, without case: names, such as the model's, that evidence may state, too."""
     return frozenset(text.casefold() for text in _texts(card))
 

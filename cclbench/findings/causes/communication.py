@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 from cclbench.analyzers.view.collectives import UNKNOWN
 from cclbench.findings.case import Case, sum_by_rank
@@ -95,13 +95,13 @@ def _traffic_evidence(traffic: _Traffic, *metrics: MetricName) -> list[tuple[Met
 
 @finding(
     "small_messages",
-    title="collectives are too small to use their links",
+    title="many small collectives",
     rule="at least 8 calls a step of one kind and group shape, of whose transfer latency is at least half (by"
     " the fit of comm.alpha and comm.beta), or, where the fit's interval does not decide, of at most"
     " 256 KiB on average (1 MiB from 64 calls on)",
-    gain="the transfers have no latency (alpha), or take the time of one call where no fit exists; at most"
-    " their launches take no time either, as if the calls were one (where the CPU is the device: handing"
-    " calls over and resuming)",
+    gain="the transfers have no latency (alpha); at most their launches take no time either, as if the calls"
+    " were one (where the CPU is the device: handing calls over and resuming). Where no fit shows the"
+    " latency, at most the transfers take the time of one call, and no least gain is known",
     actions={
         "pytorch": (
             "larger buckets: DDP(bucket_cap_mb=...), FSDP wrapping of whole blocks, coalesced collectives",
@@ -110,34 +110,41 @@ def _traffic_evidence(traffic: _Traffic, *metrics: MetricName) -> list[tuple[Met
     },
 )
 def small_messages(case: Case) -> Iterator[Finding]:
-    shapes: dict[tuple[int, ...], list[tuple[_Traffic, float]]] = {}
+    shapes: dict[tuple[int, ...], list[tuple[_Traffic, _Removable]]] = {}
     for traffic in _exposed_traffic(case):
         calls, transfer = (
             _traffic_amount(case, _COLLECTIVES, traffic),
             _traffic_amount(case, _COMM_TRANSFER, traffic),
         )
-        share = _latency_share(case, traffic, calls, transfer)
-        if share is not None:
-            shapes.setdefault(traffic.shape, []).append((traffic, share))
+        removable = _removable_share(case, traffic, calls, transfer)
+        if removable is not None:
+            shapes.setdefault(traffic.shape, []).append((traffic, removable))
     for small in shapes.values():
-        calls_of, joined, shares = [], [], []
-        for traffic, share in small:
-            calls, volume = (_traffic_amount(case, metric, traffic) for metric in (_COLLECTIVES, _VOLUME))
-            calls_of.append(
-                f"{calls:,.0f} {traffic.kind} calls a step move {humanise(volume / calls, 'B')} each;"
-                f" about {humanise(share, '1')} of their transfer is latency"
+        calls_of, joined, surely, shares = [], [], [], []
+        for traffic, (share, is_fitted) in small:
+            calls, volume, transfer = (
+                _traffic_amount(case, metric, traffic) for metric in (_COLLECTIVES, _VOLUME, _COMM_TRANSFER)
             )
-            joined += _transfer_settings(traffic, f"x{1 - share:.3f}" if share < 1 else "0")
+            size = f"{calls:,.0f} {traffic.kind} calls a step move {humanise(volume / calls, 'B')} each"
+            settings = _transfer_settings(traffic, f"x{1 - share:.3f}" if share < 1 else "0")
+            if is_fitted:
+                calls_of.append(f"{size}; about {humanise(share, '1')} of their transfer is latency")
+                surely += settings
+            else:
+                calls_of.append(f"{size}, at {humanise(volume / transfer, 'B/s')} of transfer time")
+            joined += settings
             shares.append({rank: seconds * share for rank, seconds in traffic.exposed.items()})
+        unfitted = "" if surely else "; no fit shows how much of the transfers is latency"
         figures = (_COLLECTIVES, _VOLUME, _ALPHA, _BETA, _TRANSFER)
         yield case.finding(
             "small_messages",
             f"In {describe_groups(small[0][0].groups)} {'; '.join(calls_of)}.",
             lost=sum_by_rank(shares),
             whatif=[*joined, f"host[{'sync' if case.on_host else 'launch+operators'}].time=0"],
-            surely=joined,
-            confidence="medium",
-            because="the trace does not show which calls can be merged: those needed one by one cannot",
+            surely=surely,
+            confidence="medium" if surely else "low",
+            because="the trace does not show which calls can be merged: those needed one by one cannot"
+            + unfitted,
             evidence=case.evidence(
                 *(one for traffic, _ in small for one in _traffic_evidence(traffic, *figures))
             ),
@@ -150,11 +157,19 @@ def _transfer_settings(traffic: _Traffic, value: str) -> list[str]:
     return [f"transfers[{traffic.kind}&group={'|'.join(sorted(traffic.groups))}].time={value}"]
 
 
-def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: float) -> float | None:
-    """Latency as a share of the transfer, where the messages are small; None elsewhere.
+class _Removable(NamedTuple):
+    """Share of the transfers of small messages that fewer calls would not need.
 
-    For a call on the fitted line α / (α + β·S), since other delays only lengthen measured transfers.
+    By a fit of latency, α / (α + β·S) for a call on the line, since other delays only lengthen measured
+    transfers; without one, as if all calls took the time of one.
     """
+
+    share: float
+    is_fitted: bool
+
+
+def _removable_share(case: Case, traffic: _Traffic, calls: float, transfer_s: float) -> _Removable | None:
+    """What fewer calls would not need, where the messages are small; None elsewhere."""
     if calls < _MANY or not transfer_s or traffic.kind == "barrier":
         return None
     size = _traffic_amount(case, _VOLUME, traffic) / calls
@@ -164,11 +179,11 @@ def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: floa
     )
     if alpha is not None and (call_s := alpha + (beta or 0.0) * size):
         if (alpha if low is None else low) >= _LATENCY * call_s:
-            return alpha / call_s
+            return _Removable(alpha / call_s, is_fitted=True)
         if (alpha if high is None else high) < _LATENCY * call_s:
             return None
     most = _SMALL_BYTES if calls < _VERY_MANY else _SMALL_OF_VERY_MANY
-    return 1 - 1 / calls if 0 < size <= most else None
+    return _Removable(1 - 1 / calls, is_fitted=False) if 0 < size <= most else None
 
 
 def _over_groups(case: Case, traffic: _Traffic, figure: MetricName, stat: str | None) -> float | None:
@@ -186,8 +201,12 @@ def _over_groups(case: Case, traffic: _Traffic, figure: MetricName, stat: str | 
     gain=_GAIN,
     actions={
         "pytorch": (
-            "overlap it: FSDP prefetch (forward_prefetch, backward_prefetch), DDP buckets that start earlier,"
-            " asynchronous tensor parallelism, a separate stream",
+            "overlap it: FSDP prefetch (forward_prefetch, backward_prefetch), asynchronous tensor"
+            " parallelism, a separate stream",
+            "overlap it: DDP buckets that start earlier, asynchronous tensor parallelism, a separate stream",
+            "overlap sends and receives: asynchronous ones (batch_isend_irecv), an interleaved or zero-bubble"
+            " schedule, more micro-batches",
+            "overlap dispatch and combine with shared experts, or with another batch's compute",
             "move less: another parallel layout, lower precision, fewer ranks in the group",
         ),
         "jax": ("XLA's latency-hiding scheduler and collective pipelining; another sharding",),
@@ -202,7 +221,7 @@ def exposed_communication(case: Case) -> Iterator[Finding]:
             _traffic_amount(case, _COMM_TRANSFER, traffic),
             _traffic_amount(case, _COLLECTIVES, traffic),
         )
-        small = _latency_share(case, traffic, calls, transfer) is not None
+        small = _removable_share(case, traffic, calls, transfer) is not None
         if not small and not any((traffic.kind, group) in slow for group in traffic.groups):
             shapes.setdefault(traffic.shape, []).append(traffic)
     for listed in shapes.values():
@@ -282,6 +301,9 @@ def _unmatched_findings(case: Case) -> Iterator[Finding]:
         whatif=["transfers.time=0"],
         confidence="medium",
         because="the time is exact, but not matched across ranks, so it includes waiting",
-        evidence=case.evidence(_EXPOSED_UNMATCHED, _EXPOSED_COMM, _OVERLAP),
+        evidence=case.evidence(
+            *(_EXPOSED_UNMATCHED, _EXPOSED_COMM, _OVERLAP),
+            *[(_EXPOSED_BY, {"collective": name}) for seconds, name in kinds if seconds and name != UNKNOWN],
+        ),
         query=_CALLS.replace("WHERE kind = '{kind}'{more} ", ""),
     )

@@ -20,11 +20,10 @@ from cclbench.findings.host_idle import (
     QUEUE_LENGTH,
     TRACK_GAPS,
     evidence_keys,
-    held_after_waits,
-    held_seconds,
-    step_words,
+    host_wait_seconds,
+    host_wait_seconds_with_sync,
 )
-from cclbench.findings.losses import largest_rank, parts_words
+from cclbench.findings.losses import largest_rank, loss_words, parts_words
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 
@@ -62,13 +61,13 @@ WHERE side = 'host' ORDER BY gap_ns DESC LIMIT 20"""
     },
 )
 def data_loading(case: Case) -> Iterator[Finding]:
-    lost = held_after_waits(case, "loader")
+    lost = host_wait_seconds_with_sync(case, "loader")
     if any(lost.values()):
         waits = "Nothing is computed during" if case.on_host else "The device waits for"
         thread = "step's thread" if case.on_host else "launching thread"
         yield case.finding(
             "data_loading",
-            f"{waits} the data loader or a checkpoint: {step_words(case, lost)}.",
+            f"{waits} the data loader or a checkpoint: {loss_words(lost)}.",
             lost=lost,
             host_causes=["loader"],
             because=f"the {thread} is in a range of the data loader or a checkpoint during the gaps",
@@ -91,11 +90,11 @@ def data_loading(case: Case) -> Iterator[Finding]:
     },
 )
 def device_allocation(case: Case) -> Iterator[Finding]:
-    lost = held_after_waits(case, "allocation")
+    lost = host_wait_seconds_with_sync(case, "allocation")
     if any(lost.values()):
         yield case.finding(
             "device_allocation",
-            f"The device waits while the host allocates or frees its memory: {step_words(case, lost)}.",
+            f"The device waits while the host allocates or frees its memory: {loss_words(lost)}.",
             lost=lost,
             host_causes=["allocation"],
             because=EXACT,
@@ -126,12 +125,11 @@ def device_allocation(case: Case) -> Iterator[Finding]:
     },
 )
 def cold_start(case: Case) -> Iterator[Finding]:
-    lost = held_after_waits(case, "cold_start")
+    lost = host_wait_seconds_with_sync(case, "cold_start")
     if any(lost.values()):
         yield case.finding(
             "cold_start",
-            f"First calls load code or create a context: {step_words(case, lost)}."
-            " Later steps do not have it.",
+            f"First calls load code or create a context: {loss_words(lost)}. Later steps do not have it.",
             lost=lost,
             host_causes=["cold_start"],
             because="time between two operators of 50 times the median, all of it in the first step"
@@ -163,7 +161,7 @@ def cold_start(case: Case) -> Iterator[Finding]:
     },
 )
 def synchronization(case: Case) -> Iterator[Finding]:
-    lost = {} if case.on_host else held_seconds(case, "sync")
+    lost = {} if case.on_host else host_wait_seconds(case, "sync")
     if any(lost.values()):
         worst = max(lost, key=lambda rank: lost[rank])
         loader_s = case.ranks(BY, category="sync", stat="then_loader").get(worst, 0.0)
@@ -171,7 +169,7 @@ def synchronization(case: Case) -> Iterator[Finding]:
         yield case.finding(
             "synchronization",
             "The host waits for the device, which then runs dry until the host launches again:"
-            f" {step_words(case, lost)}.",
+            f" {loss_words(lost)}.",
             lost=lost,
             host_causes=["sync"],
             surely=[] if loading else None,
@@ -202,7 +200,7 @@ class _StepPauses(NamedTuple):
 
 def _step_pauses(case: Case) -> _StepPauses | None:
     """Pauses of hosts in Python or in unrecorded time; None where most of that is in every step."""
-    held = {} if case.on_host else held_after_waits(case, "python", "unrecorded")
+    held = {} if case.on_host else host_wait_seconds_with_sync(case, "python", "unrecorded")
     grid = case.results.grid(BY) if any(held.values()) else None
     if grid is None or not grid.values.size or (steps := grid.values.shape[1]) < _LEAST_STEPS:
         return None
@@ -244,7 +242,7 @@ def host_pauses(case: Case) -> Iterator[Finding]:
         yield case.finding(
             "host_pauses",
             f"The host of rank {pauses.rank} pauses {pauses.when_words()} and leaves its device idle, up to"
-            f" {humanise(pauses.longest_s, 's')}: {step_words(case, pauses.lost)}.",
+            f" {humanise(pauses.longest_s, 's')}: {loss_words(pauses.lost)}.",
             lost=pauses.lost,
             whatif=["host[python+unrecorded].time=usual"],
             because="device idle time in these steps beyond the lower quartile of the rank's steps, while"
@@ -281,10 +279,10 @@ def host_pauses(case: Case) -> Iterator[Finding]:
 def host_bound(case: Case) -> Iterator[Finding]:
     causes = [] if _step_pauses(case) is not None else ["python", "unrecorded"]
     causes += [] if case.on_host or is_launch_bound(case) else ["operators", "launch"]
-    lost = held_after_waits(case, *causes)
+    lost = host_wait_seconds_with_sync(case, *causes)
     rank = largest_rank(lost)
     if rank is not None:
-        parts = [(held_after_waits(case, cause).get(rank, 0.0), cause) for cause in causes]
+        parts = [(host_wait_seconds_with_sync(case, cause).get(rank, 0.0), cause) for cause in causes]
         after_waits_s = sum(
             case.ranks(BY, category="sync", stat=f"then_{cause}").get(rank, 0.0) for cause in causes
         )
@@ -294,7 +292,7 @@ def host_bound(case: Case) -> Iterator[Finding]:
         waits = "Nothing is computed between operators" if case.on_host else "The device waits for its host"
         yield case.finding(
             "host_bound",
-            f"{waits}: {step_words(case, lost)}{parts_words(parts)}{after_waits}.",
+            f"{waits}: {loss_words(lost)}{parts_words(parts)}{after_waits}.",
             lost=lost,
             host_causes=causes,
             because=_EXACT_CPU if case.on_host else EXACT,

@@ -17,9 +17,9 @@ from cclbench.findings.host_idle import (
     QUEUE_LENGTH,
     TRACK_GAPS,
     evidence_keys,
-    held_after_waits,
-    step_words,
+    host_wait_seconds_with_sync,
 )
+from cclbench.findings.losses import loss_words
 from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 
@@ -60,13 +60,13 @@ def short_kernels(case: Case) -> Iterator[Finding]:
     kernels, median_s = case.number(_KERNELS), case.number(_KERNEL_TIME)
     lost = {
         rank: host_s + gaps_s.get(rank, 0.0)
-        for rank, host_s in held_after_waits(case, "launch", "operators").items()
+        for rank, host_s in host_wait_seconds_with_sync(case, "launch", "operators").items()
     }
     if kernels and median_s and any(lost.values()) and not _is_queued(case) and is_launch_bound(case):
         yield case.finding(
             "short_kernels",
             f"The device waits for launches between short kernels ({kernels:,.0f} a step,"
-            f" half of them below {humanise(median_s, 's')}): {step_words(case, lost)}.",
+            f" half of them below {humanise(median_s, 's')}): {loss_words(lost)}.",
             lost=lost,
             host_causes=["launch", "operators"],
             whatif=[f"host[{_LAUNCHING}].time=0", "kernels.gap=0"],
@@ -107,7 +107,7 @@ def kernel_gaps(case: Case) -> Iterator[Finding]:
         yield case.finding(
             "kernel_gaps",
             f"The device is idle between queued short kernels (half of them below {humanise(median_s, 's')}):"
-            f" {step_words(case, lost)}.",
+            f" {loss_words(lost)}.",
             lost=lost,
             whatif=["kernels.gap=0"],
             surely=[],
@@ -119,7 +119,7 @@ def kernel_gaps(case: Case) -> Iterator[Finding]:
 
 def _is_queued(case: Case) -> bool:
     """Whether launches are ahead, and the device's gaps are mostly those between kernels in its queue."""
-    host_s = sum(held_after_waits(case, "launch", "operators").values())
+    host_s = sum(host_wait_seconds_with_sync(case, "launch", "operators").values())
     delay_s = case.number(LAUNCH_DELAY, stat="p50") or 0.0
     return delay_s >= _QUEUED_S and sum(_kernel_gaps(case).values()) > host_s
 
@@ -127,7 +127,7 @@ def _is_queued(case: Case) -> bool:
 def is_launch_bound(case: Case) -> bool:
     """Whether kernels are short, and the host does not mostly compute."""
     computes = case.ranks(BY, category="operators", stat="on_host")
-    launches = held_after_waits(case, "launch", "operators")
+    launches = host_wait_seconds_with_sync(case, "launch", "operators")
     if any(seconds > MOSTLY * launches.get(rank, 0.0) for rank, seconds in computes.items()):
         return False
     return _has_short_kernels(case)

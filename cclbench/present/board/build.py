@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from cclbench.comparison.build import compare, run_subject
 from cclbench.comparison.work_groups import RANKINGS, WorkGroup, work_groups
 from cclbench.contribute.evidence import evidence_elsewhere
-from cclbench.contribute.place import DataPointPlace, known_ids, place_of
+from cclbench.contribute.place import DataPointPlace, data_point_ids, place_of
 from cclbench.contribute.verify import verify_data_point
 from cclbench.engine import SERIAL, Engine, text_bytes
 from cclbench.engine.processes import SMALL_BYTES
@@ -116,7 +116,7 @@ def _collect(place: str | Path, found: _Found, session: Workspace, verify: bool)
             found.add(stored, store)
         return
     collection = Path(place)
-    identities = known_ids(collection)
+    identities = data_point_ids(collection)
     opened = _open_data_points(collection, identities, session)
     with evidence_elsewhere((), fetching=False) as elsewhere:
         for identity, run in zip(identities, opened, strict=True):

@@ -90,6 +90,7 @@ def _history_brief(one: Document) -> Brief:
         "newest": valued[-1:] and f"{humanise(valued[-1]['value'], unit)} ({valued[-1]['run']})",
         "levels": [humanise(level, unit) for level in reversed(one["levels"])],
         "drift": one["drift"] and " to ".join(humanise(value, unit) for value in one["drift"]),
+        "drift_from": one["drift_from"],
         "runs": len(one["runs"]),
         "without_value": len(one["runs"]) - len(valued),
         "outliers": [row["run"] for row in one["runs"] if row["outlier"]],

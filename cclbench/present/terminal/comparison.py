@@ -90,7 +90,7 @@ def _waterfall_lines(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[T
         bar = next(bars)
         if row.cells != _NOTHING:
             yield _time_line(f"  {row.label}", row.cells).append_text(bar)
-    yield _time_line("  total", sections.whole_step(one))
+    yield _time_line("  total", sections.step_totals(one))
     if low < high:
         longer, shorter = (glyphs[not unicode] for _, glyphs in (LONGER, SHORTER))
         yield Text(f"  {longer} longer   {shorter} shorter in {one.other}", "dim")
@@ -108,7 +108,7 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Render
             yield _time_line(f"  {row.label}", row.cells).append(
                 "".join(f"{cell:>12}" for cell in row.reached)
             )
-        yield _time_line("  all", sections.whole_work(difference))
+        yield _time_line("  all", sections.work_totals(difference))
     for what, changes in (("operator", difference.operators), ("module", difference.modules)):
         if not changes:
             continue
@@ -119,7 +119,7 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Render
             if verbose or not part:
                 line = _time_line(f"{'    ' if part else '  '}{row.label}", row.cells)
                 yield line.append(f"{row.reached[0]:>12}{row.reached[1]:>12}") if known else line
-        yield _time_line("  all", sections.whole_work(difference))
+        yield _time_line("  all", sections.work_totals(difference))
     yield from _replaced_lines(difference, len(difference.replaced) if verbose else _MOST_WORKS)
     notes = [
         *(sections.unmatched_notes(difference) if verbose else ()),
@@ -148,7 +148,7 @@ def _replaced_lines(difference: WorkDifference, most: int) -> Iterator[Renderabl
         for letter, calls in zip(pair, row.calls, strict=True):
             if calls:
                 yield Padding(Text(f"{letter}: {calls}", "dim"), (0, 0, 0, 4))
-    yield _time_line("  all", sections.whole_work(difference))
+    yield _time_line("  all", sections.work_totals(difference))
 
 
 def _inner_place(place: str, width: int) -> str:

@@ -41,7 +41,7 @@ class Explanations(NamedTuple):
     workloads: list[dict[str, Any]]
 
 
-def queried_tables() -> dict[str, pa.Schema]:
+def sql_table_schemas() -> dict[str, pa.Schema]:
     """The tables of a run that `cclbench sql` queries."""
     from cclbench.sql.machine_tables import TABLES
 
@@ -61,7 +61,7 @@ def explanations(names: Sequence[str]) -> Explanations:
     from cclbench.card.standard import standard_workloads
     from cclbench.sql import VIEWS
 
-    tables = queried_tables()
+    tables = sql_table_schemas()
     findings = [finding_explanation(FINDINGS.get(name)) for name in others if name in FINDINGS]
     views = [view_row(VIEWS.get(name)) for name in others if name in VIEWS]
     views += [_table_row(name, tables[name]) for name in others if name in tables]
