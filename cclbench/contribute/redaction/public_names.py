@@ -133,7 +133,7 @@ _PRECISION: Final[Mapping[tuple[str | None, bool | None], str]] = {
 """Words of arithmetic, with and without tensor cores."""
 _NAME_WORD: Final = re.compile(r"[^\W_]+|[^\x00-\x7f]+")
 _NUMBERED: Final = re.compile(
-    r"(?i)(?:rank|step|worker|node|device|gpu|pid|plane|run|night)[-_.]?(\d{1,4})(?!\d)"
+    r"(?i)(?:rank|step|worker|node|device|gpu|pid|plane|run|night)[-_.]?([0-9]{1,4})(?!\d)"
 )
 """Numbers of a file's name that it is read by."""
 _MOST_TOKENS, _FEW_NUMBERS = 4, 2
@@ -299,7 +299,7 @@ class PublicNames:
     def _is_of_figures(self, text: str) -> bool:
         """Whether a text consists of numbers and public words."""
         return all(
-            _FIGURE.fullmatch(unit) or is_public_unit(re.sub(r"\d+", "", unit))
+            _FIGURE.fullmatch(unit) or is_public_unit(re.sub("[0-9]+", "", unit))
             for unit in _UNIT.findall(text)
         )
 
