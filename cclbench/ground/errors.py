@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exceptions for users: each states what is wrong, where, and what to do.
 
-Every message has one to three lines, of which those that say what is wrong are cut at `_LONGEST_LINE`
-characters.  Exit codes of the command line: `CheckFailed` 1, `UsageError` 2, `InputError` 3,
-`UndecidedError` 5; any other exception is a defect of cclbench, 4.
+Every message has one to three lines.  Exit codes of the command line: `CheckFailed` 1, `UsageError` 2,
+`InputError` 3, `UndecidedError` 5; any other exception is a defect of cclbench, 4.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from cclbench.ground.text import printable, shorten_middle
+from cclbench.ground.text import printable
 
-_LONGEST_LINE = 1_000
 _LISTED = 12
 """How many known names a hint lists if none is similar."""
 
@@ -29,9 +27,8 @@ class CclbenchError(Exception):
     def __init__(
         self, what: str | Sequence[str], *, where: str | None = None, hint: str | None = None
     ) -> None:
-        # Quoted names may contain line breaks and invalid bytes, and decoders quote values of any length.
-        lines = [what] if isinstance(what, str) else what
-        self.lines = tuple(shorten_middle(printable(line), _LONGEST_LINE) for line in lines)
+        # Quoted names may contain line breaks and invalid bytes.
+        self.lines = tuple(map(printable, [what] if isinstance(what, str) else what))
         self.where, self.hint = (None if text is None else printable(text) for text in (where, hint))
         super().__init__(str(self))
 

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import cclbench.cli
+from cclbench.cli.options import Session
 from cclbench.contribute import archive
 from cclbench.engine import SERIAL
 from cclbench.formats import execution_trace_reader
@@ -51,20 +52,24 @@ def call(words: list[str]) -> tuple[int, BaseException | None, str]:
     cclbench.cli.report_error = record_error
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(errors):
-            if words[0] == "unpack":
-                archive.unpack_archive(Path(words[1]), Path(words[2]))
-                return 0, None, ""
-            if words[0] == "read":
-                read_source(Path(words[1]))
-                return 0, None, ""
-            code = cclbench.cli.main(words)
+            code = _call_function(words) if words[0] in ("read", "unpack") else cclbench.cli.main(words)
         return code, raised[0] if raised else None, errors.getvalue()
-    except CclbenchError as error:
-        return error.exit_code, error, f"error: {error}"
     except BaseException as error:  # noqa: BLE001 - a traceback is what the campaign looks for
         return -1, error, errors.getvalue()
     finally:
         cclbench.cli.report_error = report_error
+
+
+def _call_function(words: list[str]) -> int:
+    """Call a function, and report its error as the command line does."""
+    try:
+        if words[0] == "read":
+            read_source(Path(words[1]))
+        else:
+            archive.unpack_archive(Path(words[1]), Path(words[2]))
+    except CclbenchError as error:
+        return cclbench.cli.report_error(error, Session())
+    return 0
 
 
 def broken_promises(code: int, error: BaseException | None, stderr: str) -> Iterator[tuple[str, str]]:
