@@ -304,7 +304,7 @@ class Machine:
 
 
 def mpi_version(card: Card | None) -> str | None:
-    """What a card says of MPI, such as `Open MPI 4.1.4`; no format of traces states it, OTF2's neither."""
+    """What a card says of MPI, such as `Open MPI 4.1.4`; no reader finds it in a trace."""
     stated = card.software.communication if card is not None else None
     return stated.version if stated is not None and stated.library == "mpi" else None
 
