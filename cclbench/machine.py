@@ -303,12 +303,15 @@ class Machine:
         return [*(self.accelerator.contradicts if named else ()), *self.per_node.contradicts]
 
 
-def library_version(card: Card | None, facts: TraceFacts) -> str | None:
-    """Version of the communication library: of the trace, else what a card says of MPI (`Open MPI 4.1.4`)."""
+def mpi_version(card: Card | None) -> str | None:
+    """What a card says of MPI, such as `Open MPI 4.1.4`; no reader finds it in a trace."""
     stated = card.software.communication if card is not None else None
-    if facts.library_version is not None or stated is None or stated.library != "mpi":
-        return facts.library_version
-    return stated.version
+    return stated.version if stated is not None and stated.library == "mpi" else None
+
+
+def library_version(card: Card | None, facts: TraceFacts) -> str | None:
+    """Version of the communication library: of the trace, else what a card says of MPI."""
+    return mpi_version(card) if facts.library_version is None else facts.library_version
 
 
 def machine_of_ranks(

@@ -19,7 +19,7 @@ from cclbench.analyzers.view.transfers import Float64, TimedCollectives, timed_c
 from cclbench.analyzers.view.values import NS_PER_S, banded_values
 from cclbench.ground.units import EIB
 from cclbench.hardware.system import System
-from cclbench.machine import library_version
+from cclbench.machine import mpi_version
 
 if TYPE_CHECKING:
     from cclbench.hardware.calibration import Calibration
@@ -87,24 +87,26 @@ def _collective_prices(
 ) -> tuple[Float64, dict[str, int], set[str]]:
     """Modelled ns, shape (3, rows): expected, low, high, NaN for none; why, by count; assumptions."""
     from cclbench.hardware.collectives import NoPrice, price_collective
-    from cclbench.hardware.collectives.open_mpi import has_open_mpi_rules
+    from cclbench.hardware.collectives.open_mpi import reason_without_rules
 
     devices_by_group, row = platform.devices_of(rank, chosen.table, system)
-    version = library_version(rank.card, rank.facts)
-    libraries = (*PRICED, "mpi") if has_open_mpi_rules(version) else PRICED
+    version = mpi_version(rank.card)
+    without_rules = reason_without_rules(version)
+    libraries = (*PRICED, "mpi") if without_rules is None else PRICED
     library, names = word_codes(chosen.table, "library")
     modelled_library = np.isin(library, [i for i, name in enumerate(names) if name in libraries])
+    mpi = np.isin(library, [i for i, name in enumerate(names) if name == "mpi"])
     small = chosen.payload <= _MOST_BYTES
     band = np.full((3, len(row)), np.nan)
     lacking = {
-        "of libraries whose algorithms are not modelled": int((~modelled_library).sum()),
+        f"of MPI, whose algorithms are {without_rules}": int((mpi & ~modelled_library).sum()),
+        "of libraries whose algorithms are not modelled": int((~mpi & ~modelled_library).sum()),
         "of more than 1 EiB": int((modelled_library & ~small).sum()),
     }
     assumptions: set[str] = set()
     priced = calibration.price_collective if calibration else price_collective
     kinds, kind = np.unique(chosen.kinds, return_inverse=True)
     usable = modelled_library & small
-    mpi = np.isin(library, [i for i, name in enumerate(names) if name == "mpi"])
     pairs, pair_code = np.unique(np.stack([row, kind, mpi])[:, usable], axis=1, return_inverse=True)
     rows: npt.NDArray[np.intp] = np.flatnonzero(usable)
     for number, (group, kind_code, by_mpi) in enumerate(pairs.T.tolist()):

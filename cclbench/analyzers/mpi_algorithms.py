@@ -19,7 +19,7 @@ from cclbench.analyzers.view.collectives import (
 )
 from cclbench.analyzers.view.columns import has_word
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.machine import library_version
+from cclbench.machine import mpi_version
 
 _NO_RULES: Final = (
     "needs MPI collectives, and a card with library mpi and version `Open MPI X.Y` (4.1 to 5.0), whose rules"
@@ -40,12 +40,14 @@ _NO_RULES: Final = (
 )
 def mpi_algorithm(rank: RankView) -> Iterator[Value]:
     """Number of collectives by kind and algorithm."""
-    from cclbench.hardware.collectives.open_mpi import has_open_mpi_rules, open_mpi_algorithm
+    from cclbench.hardware.collectives.open_mpi import open_mpi_algorithm, reason_without_rules
 
-    version = library_version(rank.card, rank.facts)
+    version = mpi_version(rank.card)
     calls = rank.collectives.filter(pa.array(has_word(rank.collectives, "library", "mpi")))
-    if not has_open_mpi_rules(version) or not len(calls):
+    if not len(calls):
         raise NotApplicable(_NO_RULES)
+    if reason := reason_without_rules(version):
+        raise NotApplicable(reason)
     size, known = collective_payloads(calls)
     ranks, kinds = group_sizes(calls), collective_kinds(calls)
     ruled = np.array([open_mpi_algorithm(kind, 2, 0) is not None for kind in kinds.tolist()], np.bool_)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run damaged inputs through every reader, and damaged cards, catalogs, archives and stored runs.
 
-    python scripts/campaign/fuzz.py --inputs 1000 --findings FOLDER [--target NAME] [--state FILE]
+    python scripts/campaign/fuzz.py --inputs 1000 --findings FOLDER [--target NAME] [--state FILE] [--read]
 
 Inputs follow from the seed, the target's name and a number, so that a campaign can be resumed (--state), and
 any input can be generated again.  Guaranteed for each: an exit code from 0 to 3, an error of one to three
 lines, at most `SECONDS` of CPU time, less memory than twice that of the clean input plus 40 bytes per byte of
 its own, an unchanged store if the input is refused, and consistent figures (`meaning`) if it is accepted.
-One process per core runs inputs one after another; a crash or hang costs that process and one input.  Exit
-code 1 if a guarantee is violated; `--again FOLDER` runs one finding again.
+One process per core runs inputs one after another; a crash or hang costs that process and one input.  With
+--read the same inputs only pass through their readers: no run is stored and no figure
+computed.  Exit code 1 if a guarantee is violated; `--again FOLDER` runs one finding again.
 """
 
 import sys
@@ -27,7 +28,8 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess as Process
 from random import Random
@@ -38,7 +40,7 @@ import msgspec
 from campaign import meaning, shared
 from campaign.called import broken_promises, call
 from campaign.mutators import mutate
-from campaign.seeds import Files, Seed, kineto, seeds, write
+from campaign.seeds import Files, Seed, files_below, kineto, seeds, write
 
 from cclbench.ground.errors import InputError
 from cclbench.record.inventory import write_manifest
@@ -66,13 +68,27 @@ class Outcome:
     breaches: list[Breach] = field(default_factory=list)
 
 
+@cache
+def clean_store() -> Files:
+    """The files of a store with one run; processes that are forked later share them."""
+    with TemporaryDirectory() as folder:
+        write(Path(folder) / "clean", kineto())
+        call(["run", f"{folder}/clean", "--store", f"{folder}/store", "--jobs", "1"])
+        return files_below(Path(folder) / "store")
+
+
+def only_read(seed: Seed) -> Seed:
+    """The seed with its readers in place of the commands that run it."""
+    commands = ("read {source}" if command.startswith("run ") else command for command in seed.commands)
+    return replace(seed, commands=tuple(commands))
+
+
 class Bench:
     """A store with one clean run, and a folder for inputs; one for each process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.store, self.input, self.number = folder, folder / "store", folder / "input", 0
-        write(folder / "clean", kineto())
-        call(["run", str(folder / "clean"), "--store", str(self.store), "--jobs", "1"])
+        write(self.store, clean_store())
         (self.resident,) = (run.id for run in Store(self.store).runs())
         self.most: dict[str, int] = {}
         """Peak memory of clean inputs, by command."""
@@ -435,6 +451,9 @@ def main() -> int:
     parser.add_argument("--target", action="append", help="only this one; repeatable")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", default="1")
+    parser.add_argument(
+        "--read", action="store_true", help="only read the inputs: no run is stored, no figure computed"
+    )
     parser.add_argument("--state", type=Path, help="file with the state of the campaign")
     parser.add_argument("--findings", type=Path, help="folder for inputs that violate a guarantee")
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="only run this finding again")
@@ -444,8 +463,11 @@ def main() -> int:
     targets = seeds()
     if unknown := set(asked.target or ()) - set(targets):
         parser.error(f"no target {', '.join(sorted(unknown))}; known: {', '.join(sorted(targets))}")
+    if asked.read:
+        targets = {name: [*map(only_read, listed)] for name, listed in targets.items()}
     campaign = Campaign(asked, targets)
     chosen = asked.target or list(targets)
+    clean_store()
     temporary = mkdtemp()
     os.environ["TMPDIR"] = temporary
     tasks = []

@@ -62,11 +62,10 @@ def partition(run: Run) -> Iterator[str]:
 
 
 def finite(run: Run) -> Iterator[str]:
-    """Every figure is a finite number; times, shares and counts are not negative."""
+    """Every figure is a finite number; times are not negative, differences of times may be."""
     for (metric, *rest), (_, value) in figures(run).items():
-        if value is not None and (
-            not math.isfinite(value) or (value < 0 and metric.startswith(("time.", "comm.time")))
-        ):
+        is_time = metric.startswith(("time.", "comm.time")) and not metric.endswith("_difference")
+        if value is not None and (not math.isfinite(value) or (value < 0 and is_time)):
             yield f"{metric} {[part for part in rest if part is not None]} is {value}"
 
 

@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import pickletools
+import re
 import sqlite3
 import stat
 import tarfile
@@ -479,6 +480,9 @@ def change_tar(chance: Random, data: bytes) -> bytes:
 
 _MOST_SWOLLEN: Final = 4 << 20
 """Bytes of those."""
+_MARK: Final = "<varied>"
+_LARGE: Final = 1 << 19
+"""Bytes from which a file is not mutated further."""
 SWOLLEN: Final = 20_000
 """How many of a thing a mutator makes: what takes time or memory by its square takes too much of either."""
 
@@ -488,19 +492,28 @@ def swell_json(chance: Random, data: bytes) -> bytes:
     tree = json.loads(data)
     lists = [tree, *(held[key] for held, key in _places(tree))]
     rows = max((one for one in lists if isinstance(one, list)), key=len)
-    row = chance.choice([one for one in rows if isinstance(one, dict)])
-    text = json.dumps(row)
-    places = [place for place, _ in enumerate(_places(row))]
+    row = json.loads(json.dumps(chance.choice([one for one in rows if isinstance(one, dict)])))
+    size, places = len(json.dumps(row)), list(_places(row))
     varied = chance.sample(places, min(len(places), chance.choice((1, 1, 2, 3))))
-    for number in range(min(SWOLLEN, _MOST_SWOLLEN // len(text))):
-        again = json.loads(text)
-        for place, (held, key) in enumerate(list(_places(again))):
-            if place in varied and isinstance(held[key], str):
-                held[key] = f"{held[key]}{number}"
-            elif place in varied and isinstance(held[key], int | float):
-                held[key] += number
-        rows.append(again)
-    return json.dumps(tree).encode()
+    starts = [held[key] for held, key in varied]
+    for mark, (held, key) in enumerate(varied):
+        held[key] = f"{_MARK}{mark}"
+    rows.append(_MARK)
+    before, after = json.dumps(tree).split(f'"{_MARK}"')
+    # The row's text is cut once where a value varies: to encode every copy takes a hundred times as long.
+    parts = re.split(f'"{_MARK}([012])"', json.dumps(row))
+    copies = []
+    for number in range(min(SWOLLEN, _MOST_SWOLLEN // size)):
+        values = [json.dumps(_numbered(start, number)) for start in starts]
+        copies.append("".join(values[int(part)] if at % 2 else part for at, part in enumerate(parts)))
+    return f"{before}{', '.join(copies)}{after}".encode()
+
+
+def _numbered(value: Any, number: int) -> Any:
+    """Another value for each number, if it is a text or a number."""
+    if isinstance(value, str):
+        return f"{value}{number}"
+    return value + number if isinstance(value, int | float) else value
 
 
 def swell_pickle(chance: Random, data: bytes) -> bytes:
@@ -530,7 +543,7 @@ def swell_pickle(chance: Random, data: bytes) -> bytes:
 
 MUTATORS: Final[dict[str, tuple[Mutator, ...]]] = {
     "bytes": (flip, cut, remove, repeat, insert),
-    "json": (change_json, change_json, change_json, swell_json),
+    "json": (*[change_json] * 31, swell_json),
     "pickle": (swell_pickle, flip, repeat, insert),
     "jsonl": (change_json_lines, change_lines),
     "yaml": (change_yaml, twist_yaml, change_lines),
@@ -542,19 +555,32 @@ MUTATORS: Final[dict[str, tuple[Mutator, ...]]] = {
     "zip": (change_zip,),
     "tar": (change_tar,),
 }
-"""Mutators by kind of file, which is its suffix; text where it is none of these."""
+"""Mutators by kind of file."""
 
 
-def kind_of(name: str) -> str:
-    """The kind of a file, by its name."""
+BEGINNINGS: Final = {
+    b"SQLite format 3\0": "sqlite",
+    b"[\n{": "json",
+    b'{"': "jsonl",
+    b"\x80": "pickle",
+    b"\n": "pb",
+}
+"""Kind of a file without a suffix of its kind, by its first bytes; a protobuf's first field is a message."""
+
+
+def kind_of(name: str, data: bytes) -> str:
+    """The kind of a file, by its name or its first bytes."""
     suffix = name.rpartition(".")[2]
-    return suffix if suffix in MUTATORS else "text"
+    known = (kind for begin, kind in BEGINNINGS.items() if data.startswith(begin))
+    return suffix if suffix in MUTATORS else next(known, "text")
 
 
 def mutate(chance: Random, name: str, data: bytes) -> bytes:
     """The file after one to four mutations; what its kind's mutators cannot parse is mutated as bytes."""
     for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 4))):
-        kind = kind_of(name) if chance.random() < 0.85 else "bytes"
+        if len(data) > _LARGE:
+            break
+        kind = kind_of(name, data) if chance.random() < 0.85 else "bytes"
         state = chance.getrandbits(64)
         try:
             data = chance.choice(MUTATORS[kind])(Random(state), data)  # noqa: S311

@@ -56,7 +56,8 @@ def _made(name: str, attribute: str) -> Any:
     return getattr(importlib.import_module(name), attribute)
 
 
-def _below(folder: Path) -> Files:
+def files_below(folder: Path) -> Files:
+    """The folder's files by their paths."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -74,14 +75,14 @@ def kineto() -> Files:
     truth = simulate(Layout(dp=2), Program(ops, steps=2, closing=True), Network(Link(1000, 10)), 1)
     with TemporaryDirectory() as folder:
         write(truth, Path(folder))
-        return _below(Path(folder))
+        return files_below(Path(folder))
 
 
 def _nsys() -> Files:
     tables = {**_made("formats.test_nsys_run", "KNOWN"), **_made("formats.test_nsys_run", "two_processes")()}
     with TemporaryDirectory() as folder:
         _made("helpers.nsys_files", "write")(Path(folder) / "job.sqlite", **tables)
-        return _below(Path(folder))
+        return files_below(Path(folder))
 
 
 def _xla_json() -> Files:
@@ -207,7 +208,7 @@ def _vendors() -> dict[str, list[Seed]]:
     def written(write: Callable[[Path], object]) -> Seed:
         with TemporaryDirectory() as folder:
             write(Path(folder))
-            return Seed(_below(Path(folder)))
+            return Seed(files_below(Path(folder)))
 
     amd, ascend, steps, spyre, chakra, nccl, inspector, ebpf, tables = (
         importlib.import_module(f"formats.test_{name}")
@@ -297,7 +298,7 @@ def _stored(files: Files) -> Seed:
             "sql {run} 'SELECT * FROM events, steps LIMIT 5'",
             "sql {run} 'SELECT * FROM results, groups, collectives LIMIT 5' --json",
         )
-        return Seed(_below(run), commands, stored=run.name)
+        return Seed(files_below(run), commands, stored=run.name)
 
 
 def _archives() -> Iterator[tuple[str, Seed]]:

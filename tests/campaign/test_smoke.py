@@ -35,12 +35,12 @@ def test_what_is_written_is_whole(repository: Path, name: str, words: list[str],
 
 
 def test_damaged_inputs_are_refused_or_mean_something(repository: Path, tmp_path: Path) -> None:
-    """The second run goes on where the first stopped."""
+    """The second run goes on where the first stopped, and only reads."""
     state, findings = tmp_path / "state.json", tmp_path / "findings"
     targets = ["--target", "xla-json", "--target", "recorder-json", "--target", "tar"]
     shared = [*targets, "--jobs", "1", "--state", str(state), "--findings", str(findings)]
-    for inputs in ("3", "8"):
-        done = campaign(repository, "fuzz", *shared, "--inputs", inputs)
+    for inputs, *read in (("3",), ("8", "--read")):
+        done = campaign(repository, "fuzz", *shared, "--inputs", inputs, *read)
         assert done.stderr == ""
         assert done.returncode == 0, done.stdout
         head, *rows = done.stdout.splitlines()

@@ -17,16 +17,14 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from cclbench.formats import Names, Rows, Trace
+from cclbench.formats.chrome_rows import ChromeRow, row_nanoseconds
 from cclbench.formats.json_events import JsonEvents
 from cclbench.formats.kineto.kinds import runtime_kind, track_number
 from cclbench.formats.texts import exact_number
-from cclbench.formats.timeline.tables import exact_nanoseconds
 from cclbench.formats.trace import LATEST_NS, impossible_value
 from cclbench.ground.errors import InputError
-from cclbench.ground.intervals import Int64
 from cclbench.record.facts import TraceFacts
 
 _AGAIN: Final = "write it again: torch_npu.profiler.analyse(FOLDER)"
@@ -46,13 +44,7 @@ class _Args(msgspec.Struct, gc=False, rename={"task_type": "Task Type", "connect
     connection: Any = None
 
 
-class _Event(msgspec.Struct, gc=False):
-    ph: str
-    name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
-    ts: Any = None
-    dur: Any = None
+class _Event(ChromeRow, gc=False):
     cat: str | None = None
     args: _Args | None = None
 
@@ -150,8 +142,8 @@ class _Reading:
         return None
 
     def _rows(self, kind: str, side: str, events: list[_Event], where: str) -> Rows:
-        start = self._nanoseconds([event.ts for event in events], where)
-        duration = self._nanoseconds([event.dur for event in events], where)
+        start = row_nanoseconds([event.ts for event in events], where, _AGAIN)
+        duration = row_nanoseconds([event.dur for event in events], where, _AGAIN)
         wrong = (start <= 0) | (duration < 0) | (start + duration > LATEST_NS)
         if wrong.any():
             i = int(np.argmax(wrong))
@@ -171,14 +163,6 @@ class _Reading:
             if side == "device" or kind in ("launch", "sync", "other")
             else None,
         )
-
-    def _nanoseconds(self, times: list[Any], where: str) -> Int64:
-        """µs as they are written, texts or numbers, in whole ns."""
-        try:
-            return exact_nanoseconds(pa.array([str(time) for time in times], pa.string()), "us", where)
-        except pa.ArrowException as error:
-            reason = str(error).splitlines()[0][:200]
-            raise impossible_value(f"time: {reason}", where, _AGAIN) from None
 
 
 def _plain_name(name: str) -> str:

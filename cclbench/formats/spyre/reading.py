@@ -17,13 +17,12 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from cclbench.formats import Names, Rows, Trace
+from cclbench.formats.chrome_rows import ChromeRow, row_nanoseconds
 from cclbench.formats.json_events import JsonEvents
 from cclbench.formats.kineto.kinds import track_number
 from cclbench.formats.texts import exact_number
-from cclbench.formats.timeline.tables import exact_nanoseconds
 from cclbench.formats.timing_rows import MOST_BYTES
 from cclbench.formats.trace import LATEST_NS, impossible_value
 from cclbench.ground.errors import InputError
@@ -46,13 +45,7 @@ class _JobAttributes(msgspec.Struct, gc=False):
     collective: Any = msgspec.field(name="CollGroup", default=None)
 
 
-class _SpyreEvent(msgspec.Struct, gc=False):
-    ph: str
-    name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
-    ts: Any = None
-    dur: Any = None
+class _SpyreEvent(ChromeRow, gc=False):
     attr: _JobAttributes | None = None
     args: _JobAttributes | None = None
 
@@ -129,8 +122,8 @@ class _CardReading:
         return "transfer" if attributes.collective is not None or "Rdma" in event.name else "copy"
 
     def _rows(self, kind: str, rows: list[_Row], where: str) -> Rows:
-        start = self._nanoseconds([begin for _, begin, _ in rows], where)
-        last = self._nanoseconds([end for _, _, end in rows], where)
+        start = row_nanoseconds([begin for _, begin, _ in rows], where, _AGAIN)
+        last = row_nanoseconds([end for _, _, end in rows], where, _AGAIN)
         paired = np.array([event.ph == "B" for event, _, _ in rows], np.bool_)
         duration = np.where(paired, last - start, last)
         wrong = (start < 0) | (duration < 0) | (start + duration > LATEST_NS)
@@ -157,12 +150,6 @@ class _CardReading:
             track=track,
             **columns,
         )
-
-    def _nanoseconds(self, times: list[Any], where: str) -> Int64:
-        try:
-            return exact_nanoseconds(pa.array([str(time) for time in times], pa.string()), "us", where)
-        except pa.ArrowException as error:
-            raise impossible_value(f"time: {str(error).splitlines()[0][:200]}", where, _AGAIN) from None
 
     def _refuse_several_cards(self) -> None:
         """`InputError` if a card would run one operation twice at once, or rows state several ranks.

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cclbench.ground.text import quoted
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm, chosen_never
 from cclbench.hardware.collectives.cost import CollectiveCost, CollectiveSteps, Floats, Traffic
 from cclbench.hardware.collectives.p2p import PAIRS
@@ -65,6 +66,15 @@ def has_open_mpi_rules(library_version: str | None) -> bool:
     """Whether a card's version, such as `Open MPI 4.1.4`, is of a release with these rules."""
     release = _OPEN_MPI.search(library_version or "")
     return release is not None and _FIRST <= (int(release[1]), int(release[2])) <= _LAST
+
+
+def reason_without_rules(mpi_version: str | None) -> str | None:
+    """Why the algorithms that MPI takes are not known; None if they are."""
+    if has_open_mpi_rules(mpi_version):
+        return None
+    if mpi_version is None:
+        return "not known because neither the traces nor a card state the MPI library and its version"
+    return f"not known because the rules of {quoted(mpi_version)} are not: those of Open MPI 4.1 to 5.0 are"
 
 
 def open_mpi_algorithm(kind: str, ranks: int, size: float) -> str | None:
