@@ -208,7 +208,7 @@ def test_findings_that_name_nothing_known_leave_the_others(repository: Path, tmp
     found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
     assert "there is no setting 'kernel.time'; did you mean kernels.time" in found["refused"]["no_gain"]
     assert "finding 'renamed' failed: UsageError: it yields what it calls 'rename'" in done.stderr
-    assert "UsageError: rows have no key 'categry'; did you mean category? (line 20)" in done.stderr
+    assert "UsageError: rows have no key 'categry'; did you mean category? (line 19)" in done.stderr
     assert "uneven_ranks" in found
 
 
