@@ -163,6 +163,7 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "recomputation": ("compute.recompute_share", "compute.model_flops_share"),
     "roofline": ("compute.roofline_efficiency", "compute.above_roofline"),
     "scaling": ("scaling.efficiency",),
+    "step": ("time.step", "log.step"),
     "tail latency": ("serving.e2e_latency", "serving.ttft", "time.step"),
     "throughput": ("throughput.tokens", "throughput.samples", "serving.output_throughput"),
 }

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from cclbench.ground.errors import UsageError
+from cclbench.ground.units import BASE_UNITS
 
 if TYPE_CHECKING:
     from cclbench.analyzers.metric import Metric
@@ -29,6 +30,9 @@ def require_explained(metric: Metric) -> None:
     if metric.better not in _BETTER:
         wrong = f"metric {metric.name!r}: better={metric.better!r} is none of 'higher', 'lower' and None"
         raise UsageError(wrong)
+    if metric.unit in BASE_UNITS:
+        hint = f"values are in {BASE_UNITS[metric.unit]!r}, and get a prefix or % where they are shown"
+        raise UsageError(f"metric {metric.name!r}: unit={metric.unit!r} is none of values", hint=hint)
     if not (metric.combine.__doc__ or "").strip():
         name = getattr(metric.combine, "__name__", "the function")
         hint = "explain prints its first line: how ranks are combined"

@@ -149,7 +149,12 @@ def _metric_values(compute: Callable[[], Value | Iterable[Value]], metric: Metri
 
 
 def _as_list(result: Value | Iterable[Value]) -> list[Value]:
-    return [result] if isinstance(result, Value) else list(result)
+    """The values that a metric's function returned; `TypeError` for anything else."""
+    values = list(result) if isinstance(result, Iterable) else [result]
+    wrong = [type(value).__name__ for value in values if not isinstance(value, Value)]
+    if wrong:
+        raise TypeError(f"the function returns {wrong[0]}, not a Value")
+    return values
 
 
 def _require_finite(values: list[Value]) -> list[Value]:
@@ -239,7 +244,9 @@ def _combine_ranks(metric: Metric, by_rank: Mapping[int, Sequence[Value]]) -> li
         return [no_value(str(why))]
     except PluginError as error:
         return [Value(value=None, status="failed", reason=error.what[:_LONGEST])]
-    values = _require_finite(values) or [no_value(metric.not_applicable)]
+    of_ranks = any(value.step is None for values in answered.values() for value in values)
+    reason = metric.not_applicable if of_ranks else "only single steps have a value"
+    values = _require_finite(values) or [no_value(reason)]
     if len(answered) == len(by_rank):
         return values
     silent = {rank: values for rank, values in by_rank.items() if rank not in answered}

@@ -36,7 +36,8 @@ def list_(what: str, store: Path, form: str) -> None:
     WHAT is metrics, findings, views, readers, operators (their cost models), hardware, settings, workloads
     (standard ones, which cards may name), runs or cards. Runs are those of the store, the newest first, cards
     those in workload_cards/ of the current folder. A plug-in that did not load is listed with its error. For
-    details, see `cclbench explain NAME` and `cclbench hardware show ID`.
+    details, see `cclbench explain NAME` (metrics, findings, views, settings, workloads) and `cclbench
+    hardware show ID`.
 
     \b
     Examples:

@@ -51,4 +51,5 @@ def site(
         made = build_site(*places, output=output, verify=verify, progress=bars, **opening)
     if verbosity >= 0:
         left_out = f", {len(made.left_out)} left out: see index.html" if made.left_out else ""
-        say_on_stderr(f"wrote {output}: {len(made.board.rows):,} rows{left_out}")
+        rows = len(made.board.rows)
+        say_on_stderr(f"wrote {output}: {rows:,} row{'s' * (rows != 1)}{left_out}")

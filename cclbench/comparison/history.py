@@ -196,7 +196,10 @@ def _default_figure(read: Sequence[_RunRows]) -> Figure:
     for name in _DEFAULTS:
         if any((row := one.rows[name]) is not None and row.has_value for one in read):
             return name, {}
-    raise UsageError(f"no run has {' or '.join(_DEFAULTS)}", hint="name a figure with --metric")
+    raise UsageError(
+        f"no run has {' or '.join(_DEFAULTS)}",
+        hint="--metric names another figure; `cclbench metrics RUN` shows those of a run",
+    )
 
 
 def _figure_history(figure: Figure, read: Sequence[_RunRows], session: Workspace) -> FigureHistory:

@@ -6,10 +6,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from cclbench.analyzers.view.network_facts import distinct_facts, library_outputs, network_facts
 from cclbench.findings.finding import FRAMEWORKS, Confidence, EvidenceRow, Finding
+from cclbench.ground.errors import UsageError, near
 from cclbench.machine import Machine, machine_of_entries
 from cclbench.record.metric_name import MetricName, metric_name
 
@@ -142,6 +143,8 @@ class Case:
         """
         if host_causes and no_gain is None and not whatif:
             whatif = [f"host[{'+'.join(host_causes)}].time=0"]
+        if confidence not in get_args(Confidence):
+            raise UsageError(f"confidence={confidence!r}", hint=near(confidence, get_args(Confidence)))
         step_s = self.step_s
         most = None if lost is None else max(lost.values(), default=0.0)
         return Finding(

@@ -18,7 +18,7 @@ from cclbench.findings.finding import ANY, DOCS, FINDINGS, Detector, Finding
 from cclbench.findings.gains import ReplayGains, join_settings
 from cclbench.findings.kept_gains import StepGain
 from cclbench.ground.errors import UsageError, near
-from cclbench.ground.registry import stdout_to_stderr
+from cclbench.ground.registry import located_error, stdout_to_stderr
 from cclbench.ground.units import humanise
 from cclbench.machine import Machine, machine_of
 from cclbench.record.manifest import Manifest
@@ -78,7 +78,8 @@ def ranked_findings(
             with stdout_to_stderr():
                 detected = [_require_own_name(item, name) for item in detector.detect(case)]
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
-            warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
+            what = located_error(error, detector.detect.__module__)
+            warnings.warn(f"finding {name!r} failed: {what}", stacklevel=2)
             continue
         with_gains = [_with_gain(item, gains, few_steps=few_steps) for item in detected]
         with_culprits = [_with_culprit(item, gains) for item in with_gains if _is_worth_it(item)]

@@ -61,6 +61,7 @@ __all__ = [
     "Rows",
     "StatedPayloads",
     "Trace",
+    "confidence",
     "execution_trace_reader",
     "recognise_format",
     "several_processes",
@@ -349,15 +350,19 @@ def sort_by_precedence(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (-known.get(name, -1), name))
 
 
-def _vote(reader: AnyReader, head: bytes) -> float:
+def confidence(reader: AnyReader, head: bytes) -> float:
+    """How sure a reader is of a file that begins with `head`, 0 to 1."""
     with plugin_code(type(reader).__module__):
-        return reader.sniff(head)
+        vote = reader.sniff(head)
+        if not isinstance(vote, float | int) or not 0 <= vote <= 1:
+            raise ValueError(f"sniff of the reader {reader.name} returned {vote!r}, not a number from 0 to 1")
+    return vote
 
 
 def recognise_format(path: Path, head: bytes, among: Iterable[str] | None = None) -> AnyReader | None:
     """The most confident reader for a file, None if none recognises it; `InputError` on a tie."""
     names = READERS if among is None else among
-    votes: Mapping[str, float] = {name: _vote(READERS.get(name), head) for name in names}
+    votes: Mapping[str, float] = {name: confidence(READERS.get(name), head) for name in names}
     best = max(votes.values(), default=0.0)
     if best <= 0:
         return None

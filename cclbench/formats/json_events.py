@@ -30,6 +30,7 @@ _WHOLE: Final = Part()
 
 CHUNK: Final = 1 << 20
 LONGEST_EVENT: Final = 64 << 20
+_SALVAGE: Final = "re-run with --allow-truncated to use the part before it"
 END: Final = 64 << 10
 """Bytes at a file's end that are read separately."""
 _NEAR: Final = (4 << 10, 32 << 10)
@@ -206,8 +207,8 @@ class JsonEvents(Generic[E]):
         self._read += len(block)
         self.end = (self.end + block[-END:])[-END:]
         at = self._read - self._offset
-        if damage and not self.allow_truncated:
-            raise self._damage_error(at, damage)
+        if damage and not self.allow_truncated:  # events before it are not yet decoded, nor counted
+            raise InputError(damage, where=f"{self.path}: decompressed byte {self._read:,}", hint=_SALVAGE)
         if damage:
             self._spent = True
             self.cut = Cut(str(self.path), self._read, damage)
@@ -347,7 +348,7 @@ class JsonEvents(Generic[E]):
         return InputError(
             f"{reason} (after {self._count:,} whole events)",
             where=f"{self.path}: byte {self._offset + at:,}",
-            hint="re-run with --allow-truncated to use the part before it",
+            hint=_SALVAGE,
         )
 
 

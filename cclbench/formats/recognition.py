@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, AnyReader, recognise_format
+from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, AnyReader, confidence, recognise_format
 from cclbench.formats.streams import open_bytes
 from cclbench.ground.errors import InputError
 
@@ -35,7 +35,7 @@ def recognise_head(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
     # Only these: a job's log may contain the marks by which other readers recognise their files.
     searching = [name for name in READERS if READERS.get(name).after_other_text]
     for limit in FURTHER_BYTES:
-        if len(head) < size or b"\0" in head or (reader is not None and reader.sniff(head) >= SURE):
+        if len(head) < size or b"\0" in head or (reader is not None and confidence(reader, head) >= SURE):
             break
         try:
             head, size = head_of(path, limit), limit

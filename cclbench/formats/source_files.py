@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from cclbench.formats import READERS
+from cclbench.formats import READERS, confidence
 from cclbench.formats.recognition import CARD_SUFFIXES, head_of, is_card, recognise_head
 from cclbench.formats.unread import UnreadFormatError, content_words, refuse_unread
 from cclbench.ground.errors import InputError
@@ -86,6 +86,6 @@ def reader_of(path: Path, *, lenient: bool = False) -> str | None:
     reader, head = recognise_head(path, head)
     if reader is None:
         refuse_unread(path, head)
-    if reader is None or (lenient and reader.described_by is None and reader.sniff(head) < _LIKELY):
+    if reader is None or (lenient and reader.described_by is None and confidence(reader, head) < _LIKELY):
         return None
     return reader.name

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import EntryPoint
+from traceback import walk_tb
 from typing import Generic, TypeVar
 
 from cclbench.ground.entry_points import entry_points
@@ -46,8 +47,15 @@ def plugin_code(origin: str, *answers: type[Exception]) -> Iterator[None]:
     except Exception as error:
         if origin.partition(".")[0] == "cclbench":
             raise
-        what = f"a defect of the plug-in {origin}: {type(error).__name__}: {error}"
+        what = f"a defect of the plug-in {origin}: {located_error(error, origin)}"
         raise PluginError(what, hint="re-run with --debug for the traceback") from error
+
+
+def located_error(error: Exception, module: str) -> str:
+    """An exception's kind and text, and the last line of a module that it passed."""
+    frames = walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_globals.get("__name__") == module]
+    return f"{type(error).__name__}: {error}" + (f" (line {lines[-1]})" if lines else "")
 
 
 def load_plugin(entry: EntryPoint, noun: str) -> tuple[object, str | None]:

@@ -48,6 +48,7 @@ _EXAMPLE: dict[Dimension, str] = {
 }
 _BITS_AND_BYTES = dict.fromkeys(("bandwidth", "size"), " (b is bits, B is bytes)")
 _UNIT_BEHIND_NUMBER = re.compile(r"(?<=\d)\s*(?=[^\d.\s])")
+_NOT_OF_NUMBER = re.compile(r"[^\d.]|^$")
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) (\S+)")
 
 
@@ -60,7 +61,8 @@ def parse_quantity(text: str, dimension: Dimension) -> float:
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise CheckFailed(f"{text!a} is not a number, one space and a unit, like {_EXAMPLE[dimension]}")
+        fault = "is not a number, one space and a unit" if _NOT_OF_NUMBER.search(text) else "has no unit"
+        raise CheckFailed(f"{text!a} {fault}, like {_EXAMPLE[dimension]}")
     number, unit = match.groups()
     factors = _FACTORS[dimension]
     if unit not in factors:
@@ -88,6 +90,14 @@ _SCALES = {
     },
     "USD/token": ((1e-6, "USD per million tokens"),),
 }
+BASE_UNITS: Final = {
+    **{symbol: unit for unit, scales in _SCALES.items() for factor, symbol in scales if factor != 1},
+    "us": "s",
+    "%": "1",
+    "percent": "1",
+    "×": "ratio",
+}
+"""The unit in which numbers are kept, by units that only people are shown."""
 
 
 def humanise(value: float, unit: str) -> str:

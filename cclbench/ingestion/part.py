@@ -18,7 +18,7 @@ from cclbench.formats import Cut, Part, Rows, trace_reader
 from cclbench.ground.errors import CclbenchError, InputError, near
 from cclbench.ground.evidence_schema import EVIDENCE
 from cclbench.ground.registry import plugin_code
-from cclbench.ground.schema import SIDES
+from cclbench.ground.schema import KINDS, SIDES
 from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize import steps
@@ -94,9 +94,7 @@ class _PartWriter:
         if not isinstance(rows, Rows):
             self._put_evidence(rows)
             return
-        if rows.side not in SIDES:
-            what = f"the reader {self.task.file.reader} gave rows of side {rows.side!r}"
-            raise CclbenchError(what, hint=near(rows.side, SIDES))
+        self._require_valid(rows)
         self.read.rows[rows.kind] += len(rows)
         if rows.side == "device" and rows.kind in DEVICE_WORK:
             self._put_rows(rows, pending=True)
@@ -110,6 +108,17 @@ class _PartWriter:
         elif rows.kind == "annotation" and rows.side == "host":
             self._collect_annotations(rows)
         self._put_rows(rows, pending=False)
+
+    def _require_valid(self, rows: Rows) -> None:
+        """An error that names the reader for an unknown kind or side, and for times that are not whole."""
+        gave = f"the reader {self.task.file.reader} gave"
+        for word, value, known in (("kind", rows.kind, KINDS), ("side", rows.side, SIDES)):
+            if value not in known:
+                raise CclbenchError(f"{gave} rows of {word} {value!r}", hint=near(value, known))
+        for column in ("start_ns", "dur_ns"):
+            if (kept := getattr(rows, column).dtype).kind not in "iu":
+                hint = "times are whole nanoseconds: round those of the file"
+                raise CclbenchError(f"{gave} {column} of {kept}", hint=hint)
 
     def _put_evidence(self, table: pa.Table) -> None:
         name = table.schema.metadata[b"cclbench.table"].decode()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import chain, pairwise
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.ground.errors import near
+from cclbench.ground.errors import UsageError, near
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import HAS_VALUE, OPEN
 from cclbench.record.metric_name import DECLARED, MetricName
@@ -149,7 +149,7 @@ class Results:
 
     def row(self, metric: MetricName, **keys: str) -> Row | None:
         """The run's own row of a metric, or the one narrowed by `keys`, some of `KEYS`."""
-        match = self._by_key.get((metric, *(keys.get(key) for key in KEYS)))
+        match = self._by_key.get((metric, *_key_values(keys)))
         if match is None:
             self._check_name(metric)
         return match
@@ -202,11 +202,18 @@ class Results:
         if metric not in self._values_by_metric:
             self._check_name(metric)
             self._values_by_metric[metric] = _values_by_keys(self.metric_rows(metric))
-        return self._values_by_metric[metric].get(tuple(keys.get(key) for key in KEYS), ())
+        return self._values_by_metric[metric].get(_key_values(keys), ())
 
     @cached_property
     def _values_by_metric(self) -> dict[str, dict[tuple[str | None, ...], list[_Number]]]:
         return {}
+
+
+def _key_values(keys: Mapping[str, str]) -> tuple[str | None, ...]:
+    """The values of `KEYS` in their order, None for others; `UsageError` for any other key."""
+    for key in keys.keys() - set(KEYS):
+        raise UsageError(f"rows have no key {key!r}", hint=near(key, KEYS))
+    return tuple(map(keys.get, KEYS))
 
 
 _Number = tuple[int | None, int | None, float]

@@ -214,9 +214,15 @@ def _open_view(connection: duckdb.DuckDBPyConnection, run: Run, name: str) -> No
 
     try:
         connection.execute(f"CREATE VIEW {name} AS {VIEWS.get(name).query}")
+        described = connection.execute(f"DESCRIBE {name}").fetchall()
     except duckdb.Error as error:
         first = str(error).splitlines()[0]
         raise UsageError(f"SQL: view {name} of {VIEWS.origin(name)}: {first}", where=run.id) from None
+    stated = [f"{column.name} {column.type}" for column in VIEWS.get(name).columns]
+    given = [f"{column} {kind}" for column, kind, *_ in described]
+    if stated != given:
+        what = f"view {name} of {VIEWS.origin(name)}: its header has {', '.join(stated)}"
+        raise UsageError(what, where=f"{name}.sql", hint=f"its SELECT gives {', '.join(given)}")
 
 
 def _result_files(run: Run) -> list[str]:

@@ -218,6 +218,8 @@ class ReplaySetting:
                 raise TypeError(f"{self.key} gives neither a graph nor words, but {type(made).__name__}")
             if nodes is not None and len(nodes) and nodes.dur.min() < 0:
                 raise ValueError(f"{self.key} gives nodes a negative duration")
+            if nodes is not None and nodes.dur.dtype != np.int64:
+                raise TypeError(f"{self.key} gives durations of {nodes.dur.dtype}, not int64 nanoseconds")
         return made
 
     def is_named(self, key: str) -> bool:
@@ -225,8 +227,16 @@ class ReplaySetting:
         return key == self.key if self.keys is None else self.keys.fullmatch(key) is not None
 
 
+def _require_shown(setting: ReplaySetting) -> None:
+    """`UsageError` where `cclbench list settings` could not show how to write the setting."""
+    if not setting.is_named(setting.key):
+        raise UsageError(f"setting {setting.key!r}: keys does not match that example of a key")
+    if not (setting.values and setting.definition):
+        raise UsageError(f"setting {setting.key!r}: values or definition is empty")
+
+
 CHANGES: Registry[ReplaySetting] = Registry(
-    "setting", home="cclbench.replay.changes", group="cclbench.scenarios"
+    "setting", home="cclbench.replay.changes", group="cclbench.scenarios", validate=_require_shown
 )
 
 

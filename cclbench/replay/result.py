@@ -74,7 +74,8 @@ def replay_scenarios(
         [(by, parse_scenario([*sets, text], text)) for by, text in parse_sweep(sweep)] for sweep in sweeps
     ]
     if not wanted_changes and not curves:
-        raise UsageError("no setting is given", hint="such as --set scale_up.bandwidth=x2")
+        hint = "`cclbench list settings` shows all; such as --set scale_up.bandwidth=x2"
+        raise UsageError("no setting is given", hint=hint)
     replay = Replay(run, machine=machine, ranks=ranks, contention=contention)
     predicted = [replay.predict(wanted) for wanted in wanted_changes]
     swept = [[(factor, replay.predict(wanted)) for factor, wanted in curve] for curve in curves]

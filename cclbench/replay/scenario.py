@@ -74,8 +74,9 @@ def parse_scenario(texts: Sequence[str], label: str | None = None) -> Scenario:
 
 def key_and_value(text: str) -> tuple[str, str]:
     """The two sides of KEY=VALUE; an empty value if missing. Conditions of a key may contain a `=`."""
-    key, _, value = text.rpartition("=") if "]" in text else text.partition("=")
-    return key.strip(), value.strip()
+    conditions, bracket, rest = text.rpartition("]")
+    key, _, value = rest.partition("=")
+    return f"{conditions}{bracket}{key}".strip(), value.strip()
 
 
 def split_settings(text: str) -> list[str]:

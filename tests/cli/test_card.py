@@ -223,7 +223,7 @@ def test_people_are_asked_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (("--external", "50"), 2, "number, one space and a unit"),
+        (("--external", "50"), 2, "'50' has no unit, like"),
         (("--external", "0.1 kB", "--outside", "x"), 2, "too large for the collection"),
         (("--url", "http://example.org"), 2, "not an https address"),
         (("--collection", "/nowhere"), 2, "does not exist"),

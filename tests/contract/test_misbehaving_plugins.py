@@ -82,6 +82,11 @@ def negative(subject, factor):
     return replace(subject.graph, nodes=replace(nodes, dur=nodes.dur - 10**12))
 
 
+@change("broken", values="x2", definition="none", read=share_of)
+def broken(subject, factor):
+    return replace(subject.graph, nodes=replace(subject.graph.nodes, dur=subject.graph.nodes.dur * 1.5))
+
+
 @change("unreadable", values="x2", definition="none", read=lambda text, value: int(value))
 def unreadable(subject, factor):
     return subject.graph
@@ -100,6 +105,11 @@ def refused(case):
 @finding("renamed", **ABOUT)
 def renamed(case):
     yield case.finding("rename", "It is.", because="of a test")
+
+
+@finding("narrowed", **ABOUT)
+def narrowed(case):
+    yield from case.ranks("time.step", categry="compute")
 """
 READER = """
 import numpy as np
@@ -113,7 +123,7 @@ class Mine(Reader):
     side, duration = "device", 5
 
     def sniff(self, head):
-        return float(head.startswith(b"mine"))
+        return None if head == b"mine vote" else float(head.startswith(b"mine"))
 
     def parts(self, path):
         return [] if path.stem == "empty" else [Part()]
@@ -124,12 +134,12 @@ class Mine(Reader):
         names, at = Names(), np.arange(0, 30, 10)
         names["gemm"]
         rows = Rows(
-            kind="kernel",
+            kind="kernels" if path.stem == "kind" else "kernel",
             side="dev" if path.stem == "side" else "device",
             names=names,
             codes=np.zeros(3, np.int32),
             track=np.zeros(3, np.int64),
-            start_ns=at,
+            start_ns=at.astype(float) if path.stem == "times" else at,
             dur_ns=np.array([5, 5, -5 if path.stem == "negative" else 5]),
         )
         return Trace(batches=iter([rows]), facts=TraceFacts(rank=0, rank_source="a test", works_on="device"))
@@ -160,6 +170,7 @@ def test_the_answer_is_whole_whatever_metrics_do(repository: Path, tmp_path: Pat
         ('@metric("mine.one", combine=lambda ranks: ranks, **ABOUT)', "combine=<lambda> has no docstring"),
         ('@metric("mine.one", better="less", **ABOUT)', "better='less' is none of"),
         ('@metric("Mine-One", **ABOUT)', "'Mine-One' is no name for a metric"),
+        ('@metric("mine.one", **ABOUT | {"unit": "ms"})', "unit='ms' is none of values; values are in 's'"),
     ],
 )
 def test_a_metric_that_explain_cannot_show_is_refused(wrong: str, said: str, tmp_path: Path) -> None:
@@ -177,6 +188,7 @@ SET = {
     "nothing=x2": "TypeError: nothing gives neither a graph nor words, but NoneType",
     "negative=x2": "ValueError: negative gives nodes a negative duration",
     "unreadable=x2": "ValueError: invalid literal",
+    "broken=x2": "TypeError: broken gives durations of float64, not int64",
 }
 
 
@@ -196,34 +208,37 @@ def test_findings_that_name_nothing_known_leave_the_others(repository: Path, tmp
     found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
     assert "there is no setting 'kernel.time'; did you mean kernels.time" in found["refused"]["no_gain"]
     assert "finding 'renamed' failed: UsageError: it yields what it calls 'rename'" in done.stderr
+    assert "UsageError: rows have no key 'categry'; did you mean category? (line 19)" in done.stderr
     assert "uneven_ranks" in found
 
 
 READ = {
     "raises": "a defect of the plug-in my_reader: KeyError: 'stream'",
     "side": "the reader mine gave rows of side 'dev'; did you mean device?",
+    "kind": "the reader mine gave rows of kind 'kernels'; did you mean kernel?",
+    "times": "the reader mine gave start_ns of float64; times are whole nanoseconds",
+    "vote": "a defect of the plug-in my_reader: ValueError: sniff of the reader mine returned None",
     "empty": "empty.mine: holds no rows of any rank",
 }
 
 
+def read(folder: Path, name: str, *words: str, source: str = READER) -> subprocess.CompletedProcess[str]:
+    """`cclbench run` of a file that the reader of that source reads."""
+    outside = with_module(folder, "my_reader", source, "cclbench.readers")
+    trace = folder / f"{name}.mine"
+    trace.write_text("mine vote" if name == "vote" else "mine")
+    return cclbench_with(outside, "run", trace, *words, "--store", folder / "store")
+
+
 @pytest.mark.parametrize("name", READ)
 def test_a_reader_that_fails_is_named(name: str, tmp_path: Path) -> None:
-    outside = with_module(tmp_path, "my_reader", READER, "cclbench.readers")
-    trace = tmp_path / f"{name}.mine"
-    trace.write_text("mine")
-    done = cclbench_with(outside, "run", trace, "--store", tmp_path / "store")
+    done = read(tmp_path, name)
     assert READ[name] in done.stderr
     assert "a defect of cclbench" not in done.stderr
 
 
 def test_rows_of_negative_duration_are_set_aside_and_counted(tmp_path: Path) -> None:
-    outside = with_module(tmp_path, "my_reader", READER, "cclbench.readers")
-    trace = tmp_path / "negative.mine"
-    trace.write_text("mine")
-    done = cclbench_with(
-        outside, "run", trace, "--json", "--metric", "compute.*", "--store", tmp_path / "store"
-    )
-    told = json.loads(done.stdout)
+    told = json.loads(read(tmp_path, "negative", "--json", "--metric", "compute.*").stdout)
     (count,) = (
         row for row in told["results"] if row["metric"] == "compute.kernel_count" and row["rank"] is None
     )
@@ -232,15 +247,10 @@ def test_rows_of_negative_duration_are_set_aside_and_counted(tmp_path: Path) -> 
 
 
 def test_a_reader_that_changed_reads_anew(tmp_path: Path) -> None:
-    trace = tmp_path / "job.mine"
-    trace.write_text("mine")
-    outside = with_module(tmp_path, "my_reader", READER, "cclbench.readers")
-    words = ("run", trace, "--metric", "time.step", "--json", "--store", tmp_path / "store")
-    first = json.loads(cclbench_with(outside, *words).stdout)["results"][0]["value"]
-    (tmp_path / "my_reader.py").write_text(READER.replace("else 5])", "else 4 + 5])"))
-    assert json.loads(cclbench_with(outside, *words).stdout)["results"][0]["value"] == pytest.approx(
-        first + 4e-9
-    )
+    sources = (READER, READER.replace("else 5])", "else 4 + 5])"))
+    done = [read(tmp_path, "job", "--metric", "time.step", "--json", source=source) for source in sources]
+    first, second = (json.loads(one.stdout)["results"][0]["value"] for one in done)
+    assert second == pytest.approx(first + 4e-9)
 
 
 def test_a_reader_that_states_too_little_does_not_load(tmp_path: Path) -> None:
@@ -251,9 +261,7 @@ def test_a_reader_that_states_too_little_does_not_load(tmp_path: Path) -> None:
 
 
 def test_views_without_a_file_are_an_error() -> None:
-    with pytest.raises(
-        UsageError, match=r"no file NAME\.sql is installed beside its modules; .*package-data"
-    ):
+    with pytest.raises(UsageError, match=r"no file NAME\.sql is installed beside .*package-data"):
         add_views("json")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 def install(folder: Path, name: str, version: str, groups: Mapping[str, Mapping[str, str]]) -> None:
     """Make the modules in `folder` a package of that name with those entry points, by group."""
     info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-    info.mkdir()
+    info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     text = "".join(
         f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in of.items()) for group, of in groups.items()

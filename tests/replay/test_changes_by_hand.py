@@ -313,7 +313,7 @@ def test_all_keys() -> None:
         ("scale_up.bandwidth=x-1", "not a factor above 0"),
         ("scale_up.bandwidth=xnan", "not a factor above 0"),
         ("scale_up.bandwidth=x9999999", "not a factor above 0"),
-        ("scale_up.bandwidth=2", "not a number, one space and a unit"),
+        ("scale_up.bandwidth=2", "'2' has no unit, like"),
         ("scale_up.bandwidth=5us", "no known unit of bandwidth"),
         ("scale_out.latency=400Gb/s", "no known unit of time"),
         ("scale_out=ethernet-9000", "no fabric 'ethernet-9000'"),

@@ -37,12 +37,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.parametrize("name", list(VIEWS))
-def test_a_header_has_all_columns_in_order_with_their_types_and_an_example_that_runs(
-    name: str, run: Run
-) -> None:
+def test_a_header_has_the_units_and_an_example_that_runs(name: str, run: Run) -> None:
     view = VIEWS.get(name)
-    described = answers(run, f"FROM (DESCRIBE FROM {name}) SELECT column_name, column_type")
-    assert described == [(column.name, column.type) for column in view.columns]
     assert name in view.example
     assert run.sql(view.example).column_names
     assert view.definition.endswith(".")
@@ -111,6 +107,7 @@ def test_a_package_with_a_wrong_view_is_named(package: Path) -> None:
     ("query", "said"),
     [
         ("FROM step_windows SELECT rank, ns", r"view longest of their_views: .*ns"),
+        ("SELECT 1 AS rank", "header has rank INTEGER, ns BIGINT; its SELECT gives rank INTEGER$"),
         ("FROM shortest", "reads itself: longest <- shortest <- longest"),
     ],
 )
@@ -127,11 +124,7 @@ def test_a_view_that_cannot_be_answered_is_named(package: Path, run: Run, query:
         ("events", HEADER + "SELECT 1", "no name for a view"),
         ("Longest", HEADER + "SELECT 1", "no name for a view"),
         ("longest", HEADER.replace("Example:", "For example:") + "SELECT 1", "has no complete header"),
-        (
-            "longest",
-            HEADER.replace("rank INTEGER:", "rank:") + "SELECT 1",
-            "'rank: rank' describes no column",
-        ),
+        ("longest", HEADER.replace("rank INTEGER:", "rank:") + "SELECT 1", "rank' describes no column"),
     ],
 )
 def test_a_file_that_is_no_view_says_why(name: str, text: str, message: str) -> None:

@@ -219,12 +219,13 @@ def run_page(
     verbosity: int = 0,
     unicode: bool = True,
 ) -> list[RenderableType]:
-    """The full page: facts, bars, metrics, missing metrics; quiet: only metrics."""
+    """The full page: facts, bars, metrics, missing metrics; quiet: only metrics, and those that failed."""
     verbose = verbosity >= VERBOSE
     rows = list(results.summary)
     table = Group(*metrics_lines(rows, verbose=verbose))
+    failed = titled_bullets("Failed", missing_lines(rows, "failed"))
     if verbosity <= QUIET:
-        return [table]
+        return [table, *failed]
     parts: list[RenderableType] = [facts_table(record, results.scope, window, verbose=verbose)]
     bars = list(bar_chart(rows, unicode=unicode, every_rank=verbose))
     if bars:
@@ -234,7 +235,7 @@ def run_page(
     parts += [Text(), table] if table.renderables else []
     return [
         *parts,
-        *titled_bullets("Failed", missing_lines(rows, "failed")),
+        *failed,
         *titled_bullets("Notes", qualifier_lines(rows, record.inference_note)),
         *titled_bullets("Not applicable", missing_lines(rows, "not_applicable")),
     ]
