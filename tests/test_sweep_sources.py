@@ -9,13 +9,7 @@ import msgspec
 import pytest
 
 from cclbench.ground.errors import InputError, UsageError
-from cclbench.hardware import catalog
-from cclbench.hardware.calibration import (
-    Calibration,
-    calibrate,
-    read_calibration,
-    write_calibration,
-)
+from cclbench.hardware import calibration, catalog
 from cclbench.sweep_sources import read_sweeps
 
 HEAD = (
@@ -52,20 +46,20 @@ def test_each_sweep_names_its_file_and_rows_in_none_are_counted(sweeps: list[Pat
 
 
 def test_a_calibration_merges_them_and_does_not_keep_their_files(sweeps: list[Path], tmp_path: Path) -> None:
-    by = calibrate(read_sweeps(sweeps, P5).sweeps, P5)
-    assert isinstance(by, Calibration)
+    by = calibration.calibrate(read_sweeps(sweeps, P5).sweeps, P5)
+    assert isinstance(by, calibration.Calibration)
     (merged,) = by.sweeps
     assert merged.bytes == (2**20, 2**22, 2**24)
     assert merged.seconds == pytest.approx((110e-6, 200e-6, 600e-6))
     assert "source" not in msgspec.to_builtins(merged)
-    write_calibration(by, tmp_path / "p5.yaml")
+    calibration.write_calibration(by, tmp_path / "p5.yaml")
     assert "first.csv" not in (tmp_path / "p5.yaml").read_text()
-    assert read_calibration(tmp_path / "p5.yaml") == by
+    assert calibration.read_calibration(tmp_path / "p5.yaml") == by
 
 
 def test_releases_do_not_merge_nor_is_a_file_without_a_sweep_read(sweeps: list[Path], tmp_path: Path) -> None:
     newer = csv(tmp_path / "newer.csv", (2**20, 90), release="2.27.3")
     with pytest.raises(UsageError, match=r"first\.csv and newer\.csv both measure all_reduce, 16 ranks"):
-        calibrate(read_sweeps([sweeps[0], newer], P5).sweeps, P5)
+        calibration.calibrate(read_sweeps([sweeps[0], newer], P5).sweeps, P5)
     with pytest.raises(InputError, match="contains no sweep of a collective"):
         read_sweeps([csv(tmp_path / "none.csv", (2**20, 0))], P5)

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cclbench.engine import Engine, Result, Task
+from cclbench.ground.signals import WAIT_S
 
 _AHEAD: Final = 8
 """Bundles per worker that are submitted and whose results are not yet taken."""
@@ -94,7 +95,7 @@ class PoolEngine(Engine):
                     running.add(waiting[-1])
             if not waiting:
                 return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
+            done, running = wait(running, timeout=WAIT_S, return_when=FIRST_COMPLETED)
             for future in waiting:
                 if future in done and (error := future.exception()):
                     raise error

@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 
 from cclbench.engine import Progress
 from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.signals import WAIT_S
 from cclbench.ground.units import MIB
 from cclbench.remote import web
 from cclbench.remote.failures import NO_BUCKET, Kind, ShortError, code_of, failure_words, kind_of
@@ -280,7 +281,7 @@ class Objects:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._fs.loop)
         until = time.monotonic() + seconds
         try:
-            while not wait([future], timeout=0.2).done:
+            while not wait([future], timeout=WAIT_S).done:
                 if self._stop.is_set():
                     raise _StoppedError
                 if time.monotonic() > until:
@@ -318,10 +319,13 @@ class Objects:
         self._stop.clear()
         with ThreadPoolExecutor(_TOGETHER) as pool:
             try:
-                for done, future in enumerate(as_completed([pool.submit(work, task) for task in tasks]), 1):
-                    future.result()
-                    if progress:
-                        progress(what, done, len(tasks))
+                running = {pool.submit(work, task) for task in tasks}
+                while running:
+                    done, running = wait(running, timeout=WAIT_S, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+                    if progress and done:
+                        progress(what, len(tasks) - len(running), len(tasks))
             except BaseException:
                 self._stop.set()
                 pool.shutdown(wait=True, cancel_futures=True)

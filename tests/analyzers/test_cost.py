@@ -49,10 +49,7 @@ def test_a_step_costs_what_all_devices_do_while_the_slowest_rank_works() -> None
     [
         ({}, "whose source the card does not state"),
         ({"hardware__price_source": "a cloud, on demand"}, "a cloud, on demand"),
-        (
-            {"hardware__price_source": "a cloud", "hardware__price_date": "2026-10-01"},
-            "a cloud, 2026-10-01",
-        ),
+        ({"hardware__price_source": "a cloud", "hardware__price_date": "2026-10-01"}, "a cloud, 2026-10-01"),
     ],
 )
 def test_a_cost_says_where_its_price_is_from(stated: dict[str, str], origin: str) -> None:

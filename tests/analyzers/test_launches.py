@@ -10,22 +10,15 @@ import pyarrow as pa
 import pytest
 from helpers.hand_made import a_rank, comm, compute, event, window
 
+from cclbench.analyzers.view import launches
 from cclbench.analyzers.view.copies import exposed_copies
-from cclbench.analyzers.view.launches import (
-    LaunchCalls,
-    correlations_of,
-    device_events,
-    devices_of,
-    launch_calls,
-    stream_numbers,
-)
 
 
 def call(start: int, end: int, correlation: int | None, thread: int = 1) -> dict[str, Any]:
     return event("launch", start, end, correlation=correlation, track=thread)
 
 
-def listed(calls: LaunchCalls) -> list[tuple[int, ...]]:
+def listed(calls: launches.LaunchCalls) -> list[tuple[int, ...]]:
     columns = (calls.correlations, calls.starts, calls.ends, calls.threads)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
@@ -33,20 +26,20 @@ def listed(calls: LaunchCalls) -> list[tuple[int, ...]]:
 def test_of_calls_of_one_correlation_the_earliest_launched_and_of_those_the_longest() -> None:
     rows = [call(50, 60, 9), call(10, 12, 3, thread=4), call(70, 80, None), call(20, 25, 9, thread=2)]
     rows += [call(20, 29, 9, thread=3), call(20, 24, 9), call(5, 6, -1)]
-    calls = launch_calls(a_rank(rows).tables)
+    calls = launches.launch_calls(a_rank(rows).tables)
     assert listed(calls) == [(-1, 5, 6, 1), (3, 10, 12, 4), (9, 20, 29, 3)]
     assert len(calls) == 3
     assert listed(calls.take_calls(np.array([2, 0]))) == [(9, 20, 29, 3), (-1, 5, 6, 1)]
 
 
 def test_the_call_of_a_correlation() -> None:
-    calls = launch_calls(a_rank([call(0, 1, 4), call(0, 1, 8)]).tables)
+    calls = launches.launch_calls(a_rank([call(0, 1, 4), call(0, 1, 8)]).tables)
     absent = np.iinfo(np.int64).min
     assert calls.indices_of(np.array([3, 4, 5, 8, 9, absent])).tolist() == [-1, 0, -1, 1, -1, -1]
     batch = pa.RecordBatch.from_pydict({"correlation": pa.array([4, None], pa.int64())})
-    assert calls.indices_of(correlations_of(batch)).tolist() == [0, -1]
+    assert calls.indices_of(launches.correlations_of(batch)).tolist() == [0, -1]
     # A rank without launches has no calls.
-    none = launch_calls(a_rank([call(0, 1, None)]).tables)
+    none = launches.launch_calls(a_rank([call(0, 1, None)]).tables)
     assert (len(none), none.indices_of(np.array([0, 5])).tolist()) == (0, [-1, -1])
 
 
@@ -54,7 +47,7 @@ def test_device_events_are_on_streams_in_order_of_track_and_device() -> None:
     rows = [compute(0, 10, track=9, device=1, correlation=5), event("memset", 3, 4, track=9, device=0)]
     rows += [event("copy", 12, 15, track=2, device=None), event("sync", 0, 99), event("op", 0, 99)]
     rows += [comm(20, 21, track=9, device=1, correlation=6), compute(30, 31, track=2, device=3)]
-    found = device_events(a_rank(rows).tables)
+    found = launches.device_events(a_rank(rows).tables)
     assert list(found.streams) == [(2, None), (2, 3), (9, 0), (9, 1)]
     assert found.stream.tolist() == [3, 2, 0, 3, 1]
     assert (found.starts.tolist(), found.ends.tolist()) == ([0, 3, 12, 20, 30], [10, 4, 15, 21, 31])
@@ -65,7 +58,7 @@ def test_device_events_are_on_streams_in_order_of_track_and_device() -> None:
     assert (some.stream.tolist(), some.correlations.tolist()) == ([0, 3, 1], [absent, 6, absent])
     assert some.streams == found.streams
     batch = pa.RecordBatch.from_pydict({"device": pa.array([1, 0, None, 1, 1], pa.int16())})
-    numbers, streams = stream_numbers(np.array([9, 7, 9, 7, 9]), devices_of(batch))
+    numbers, streams = launches.stream_numbers(np.array([9, 7, 9, 7, 9]), launches.devices_of(batch))
     assert (numbers.tolist(), streams) == ([3, 0, 2, 1, 3], [(7, 0), (7, 1), (9, None), (9, 1)])
 
 

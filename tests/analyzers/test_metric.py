@@ -33,12 +33,7 @@ from cclbench.analyzers.metric import (
     total_left_out,
 )
 from cclbench.analyzers.swept import own_sweeps
-from cclbench.analyzers.view.columns import (
-    has_word,
-    matching_rows,
-    with_words,
-    word_codes,
-)
+from cclbench.analyzers.view.columns import has_word, matching_rows, with_words, word_codes
 from cclbench.ground.errors import UsageError
 from cclbench.ground.intervals import Intervals
 from cclbench.ground.registry import Registry

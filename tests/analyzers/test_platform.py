@@ -39,9 +39,7 @@ def chip(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return an_accelerator(monkeypatch, peak_flops_per_s={"bf16": 1e12}, hbm_bytes_per_s=1e11)
 
 
-def test_the_peak_is_of_the_cards_precision_and_memory_as_the_trace_states(
-    chip: SimpleNamespace,
-) -> None:
+def test_the_peak_is_of_the_cards_precision_and_memory_as_the_trace_states(chip: SimpleNamespace) -> None:
     assert platform.run_accelerator(a_rank(card=card())) is chip
     assert platform.peak_flops_per_s(a_rank(card=card())) == 1e12
     other = a_rank(card=card(workload__precision="fp8"))

@@ -163,14 +163,8 @@ def test_two_files_join_and_the_first_screen_says_the_parts(tmp_path: Path) -> N
         " first token 3.50 ms."
     ]
     parts, slowest = summary.tables
-    assert [row[0] for row in parts.rows] == [
-        "in all",
-        "queue",
-        "prefill",
-        "transfer",
-        "first token",
-        "hidden transfer",
-    ]
+    names = ["in all", "queue", "prefill", "transfer", "first token", "hidden transfer"]
+    assert [row[0] for row in parts.rows] == names
     assert [row[1] for row in slowest.rows] == [0.037, 0.022]
 
 

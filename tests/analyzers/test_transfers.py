@@ -10,13 +10,8 @@ import pytest
 from helpers.hand_made import a_rank, collective, window
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value
+from cclbench.analyzers.view import transfers
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.transfers import (
-    TimedCollectives,
-    bandwidth_rates,
-    timed_collectives,
-    transfers_before_durations,
-)
 
 PAIR = {"group": "0-1", "group_size": 2}
 FOUR = {"group": "0-3", "group_size": 4}
@@ -50,7 +45,7 @@ USELESS = [
 
 
 def test_a_bandwidth_takes_kind_bytes_group_and_duration() -> None:
-    found = timed_collectives(rank(call("barrier", 0, 5), *USELESS[:4], *USED, *USELESS[4:]))
+    found = transfers.timed_collectives(rank(call("barrier", 0, 5), *USELESS[:4], *USED, *USELESS[4:]))
     assert found.payload.tolist() == [1000, 100, 1]
     assert found.ns.tolist() == [20, 40, 1]
     assert found.matched.tolist() == [True, False, True]
@@ -63,21 +58,21 @@ def test_a_bandwidth_takes_kind_bytes_group_and_duration() -> None:
 
 def test_without_a_usable_collective_there_is_a_reason() -> None:
     with pytest.raises(NotApplicable, match="there are no collectives in the window"):
-        timed_collectives(rank(call("barrier", 0, 5)))
+        transfers.timed_collectives(rank(call("barrier", 0, 5)))
     known = "in the window has a known bandwidth: "
     with pytest.raises(Unknown, match=f"{known}2 of unknown kind, payload or") as unknown:
-        timed_collectives(rank(USELESS[0], USELESS[2], USELESS[3]))
+        transfers.timed_collectives(rank(USELESS[0], USELESS[2], USELESS[3]))
     assert unknown.value.coverage == Coverage(0, 2, 0, 7 + 9)
     with pytest.raises(NotApplicable, match=f"{known}1 in groups of one") as alone:
-        timed_collectives(rank(USELESS[2]))
+        transfers.timed_collectives(rank(USELESS[2]))
     assert not isinstance(alone.value, Unknown)
     # Nothing left out is not listed.
-    found = timed_collectives(rank(*USED))
+    found = transfers.timed_collectives(rank(*USED))
     assert (found.left_out, len(found.unknown)) == ({}, 0)
 
 
 def test_what_is_narrowed_away_is_unknown_from_then_on() -> None:
-    found = timed_collectives(rank(USELESS[0], *USED)).take_known(
+    found = transfers.timed_collectives(rank(USELESS[0], *USED)).take_known(
         np.array([True, False, True]), {"for the test": 1}
     )
     assert (found.payload.tolist(), found.ns.tolist()) == ([1000, 1], [20, 1])
@@ -88,10 +83,10 @@ def test_what_is_narrowed_away_is_unknown_from_then_on() -> None:
     assert found.left_out == {KIND: 1, "for the test": 1}
 
 
-def sums(found: TimedCollectives, **more: Any) -> dict[Any, Value]:
+def sums(found: transfers.TimedCollectives, **more: Any) -> dict[Any, Value]:
     """Rates by kind, by kind and group, and by those and size."""
     moved, made = found.payload.astype(np.float64), {}
-    for value in bandwidth_rates(found, moved, **more):
+    for value in transfers.bandwidth_rates(found, moved, **more):
         about = tuple(one for one in (value.collective, value.group, value.category) if one)
         made[(about if len(about) > 1 else about[0]) if about else None] = value
     return made
@@ -107,7 +102,7 @@ def test_rates_of_all_by_kind_group_and_size() -> None:
         *(call("all_reduce", 500, 511, None), call("reduce", 600, 613, None)),
         call("broadcast", 700, 701, group_size=1),
     ]
-    found = sums(timed_collectives(rank(*calls)))
+    found = sums(transfers.timed_collectives(rank(*calls)))
     everything = found[None]
     assert everything.left_out == {UNMATCHED: 2, KIND: 2, ALONE: 1}
     assert everything.coverage == Coverage(3, 7, 50 + 60 + 30, 140 + 5 + 7 + 11 + 13)
@@ -136,7 +131,7 @@ def test_rates_of_all_by_kind_group_and_size() -> None:
     whole = found["broadcast"]
     assert (whole.left_out, whole.coverage, whole.reason) == ({}, Coverage(1, 1, 7, 7), WAITING)
     # What every figure rests on stands before what this one does.
-    found = sums(timed_collectives(rank(*USED)), basis="so to say")
+    found = sums(transfers.timed_collectives(rank(*USED)), basis="so to say")
     assert found["all_gather"].reason == f"so to say; {WAITING}"
     assert found["all_reduce"].reason == "so to say"
 
@@ -150,7 +145,7 @@ def test_rates_of_all_by_kind_group_and_size() -> None:
 )
 def test_ranges_of_sizes_are_powers_of_four(size: int, words: str) -> None:
     calls = [call("all_gather", 0, 1, 16), call("broadcast", 0, 1, 16), call("reduce", 0, 1, size)]
-    found = sums(timed_collectives(rank(*calls)))
+    found = sums(transfers.timed_collectives(rank(*calls)))
     expected = ["reduce", ("reduce", "0-1"), ("reduce", "0-1", words)]
     assert [key for key in found if "reduce" in (key or ())] == expected
 
@@ -162,8 +157,8 @@ def test_over_ranks_those_with_transfers_stand_for_all() -> None:
         1: rank(call("all_reduce", 0, 500, 1000), call("broadcast", 600, 610, 50), number=1),
         2: rank(call("all_reduce", 0, 70, 500, transfer_ns=30), call("all_reduce", 80, 89, 5), number=2),
     }
-    told = {number: [*sums(timed_collectives(view)).values()] for number, view in ranks.items()}
-    every = list(transfers_before_durations(told))
+    told = {number: [*sums(transfers.timed_collectives(view)).values()] for number, view in ranks.items()}
+    every = list(transfers.transfers_before_durations(told))
     found = {(v.collective, v.group): v for v in every if v.category is None}
     reduce = found["all_reduce", "0-1"]
     assert (reduce.value, reduce.left_out) == (pytest.approx(1500 / 50e-9), {UNMATCHED: 2})

@@ -146,9 +146,7 @@ def test_an_unknown_name_gets_the_nearest(changed: Change, old: str, new: str, p
     assert catalog.VARIABLE in message
 
 
-def test_an_unlisted_fabric_may_state_its_rate_or_be_of_hosts(
-    changed: Change,
-) -> None:
+def test_an_unlisted_fabric_may_state_its_rate_or_be_of_hosts(changed: Change) -> None:
     card = changed("{fabric: nvlink4,", "{fabric: my-links,")
     assert found(card) == []
     assert [path for path, _ in found(card, "warning")] == ["hardware.scale_up.fabric"]

@@ -5,14 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.classify.serving_steps import (
-    batch_size,
-    is_serving_step,
-    is_vllm_step,
-    prefill_lengths,
-    request_lengths,
-    serving_phase,
-)
+from cclbench.classify import serving_steps
 from cclbench.operators.call import NoModel, parse_call
 from cclbench.operators.cost import cost_of
 
@@ -34,7 +27,7 @@ STEP = "execute_3_context_1(sq3sk5sqsq9sqsk15)_generation_2(sq2sk10sqsq2sqsk10)"
     ],
 )
 def test_sums_over_requests_are_those_of_both_phases(name: str, lengths: tuple[int, int] | None) -> None:
-    assert request_lengths(name) == lengths
+    assert serving_steps.request_lengths(name) == lengths
 
 
 SHAPES = "[[5,4,8],[5,2,8],[5,2,8],[5,4,8],[],[],[],[0]]"
@@ -57,7 +50,7 @@ def test_attention_to_cached_keys() -> None:
 def test_a_prefill_without_sums_has_the_fewest_pairs() -> None:
     """5 tokens of 2 requests: 2 and 3 of them have 3 + 6 pairs; 2 · 9 · 4 · 16 FLOP, 5 keys and values."""
     step = "execute_5_context_2(5)_generation_0(0)"
-    assert prefill_lengths(step) == (5, 9)
+    assert serving_steps.prefill_lengths(step) == (5, 9)
     cost = cost_of(parse_call("vllm::unified_attention_with_output", SHAPES, TYPES, annotation=step))
     assert (cost.flops, cost.read_bytes, cost.written_bytes) == (1152, 5 * 64 + 320, 5 * 64)
     assert "lower bound" in (cost.assumes or "")
@@ -68,7 +61,7 @@ def test_a_prefill_without_sums_has_the_fewest_pairs() -> None:
     [f"execute_context_{one}" for one in ("2(5)_generation_1(1)", "0(0)_generation_0(0)", "6(5)")] + [STEP],
 )
 def test_keys_of_other_steps_are_not_bounded(name: str) -> None:
-    assert prefill_lengths(name) is None
+    assert serving_steps.prefill_lengths(name) is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +74,7 @@ def test_keys_of_other_steps_are_not_bounded(name: str) -> None:
     ],
 )
 def test_the_requests_of_a_step(name: str, requests: int | None) -> None:
-    assert batch_size(name) == requests
+    assert serving_steps.batch_size(name) == requests
 
 
 @pytest.mark.parametrize(
@@ -95,10 +88,10 @@ def test_the_requests_of_a_step(name: str, requests: int | None) -> None:
     ],
 )
 def test_the_phase_of_a_step(name: str, phase: str | None) -> None:
-    assert serving_phase(name) == phase
+    assert serving_steps.serving_phase(name) == phase
 
 
 def test_steps_are_known_by_the_engine_that_names_them() -> None:
     vllm, sglang, other = "execute_context_0_generation_0", "step[IDLE bs=0]", "step 3"
-    assert [is_vllm_step(name) for name in (vllm, sglang, other)] == [True, False, False]
-    assert [is_serving_step(name) for name in (vllm, sglang, other)] == [True, True, False]
+    assert [serving_steps.is_vllm_step(name) for name in (vllm, sglang, other)] == [True, False, False]
+    assert [serving_steps.is_serving_step(name) for name in (vllm, sglang, other)] == [True, True, False]

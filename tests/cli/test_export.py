@@ -9,19 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers import synthetic as sim
 from helpers.command_line import Call
-from helpers.synthetic import (
-    Collective,
-    Compute,
-    Distortion,
-    Layout,
-    Link,
-    Network,
-    Program,
-    Transfer,
-    simulate,
-    write,
-)
 
 from cclbench.export import chakra
 
@@ -31,10 +20,13 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four ranks, a pair of which all-reduce 1 MiB in each of two steps, and every kind once among all."""
-    ops = [op for kind in KINDS for op in (Compute(20_000), Collective(kind, "tp", 1 << 20))]
+    ops = [op for kind in KINDS for op in (sim.Compute(20_000), sim.Collective(kind, "tp", 1 << 20))]
     folder = tmp_path_factory.mktemp("export") / "traces"
-    program = Program((*ops, Compute(20_000), Collective("all_reduce", "dp", 1 << 22)), steps=2)
-    write(simulate(Layout(dp=2, tp=2, gpus_per_host=4), program, Network(Link(5_000, 100))), folder)
+    program = sim.Program((*ops, sim.Compute(20_000), sim.Collective("all_reduce", "dp", 1 << 22)), steps=2)
+    sim.write(
+        sim.simulate(sim.Layout(dp=2, tp=2, gpus_per_host=4), program, sim.Network(sim.Link(5_000, 100))),
+        folder,
+    )
     return folder
 
 
@@ -137,9 +129,9 @@ def test_errors_leave_nothing(
 
 
 def test_inferred_groups_are_said(call: Call, tmp_path: Path) -> None:
-    step = (Compute(200_000), Collective("all_reduce", "dp", 96 * 1024))
-    truth = simulate(Layout(dp=4), Program(step * 4, steps=2, jitter=300), seed=1)
-    write(truth, tmp_path / "traces", Distortion(metadata="none", listed_groups=False))
+    step = (sim.Compute(200_000), sim.Collective("all_reduce", "dp", 96 * 1024))
+    truth = sim.simulate(sim.Layout(dp=4), sim.Program(step * 4, steps=2, jitter=300), seed=1)
+    sim.write(truth, tmp_path / "traces", sim.Distortion(metadata="none", listed_groups=False))
     code, _, err = call("export", tmp_path / "traces", "--to", "chakra", "-o", tmp_path / "et")
     assert code == 0
     assert "note: process groups are inferred" in err
@@ -157,9 +149,11 @@ def test_some_ranks_alone(export: Call, tmp_path: Path) -> None:
 
 
 def test_a_send_and_its_receive_have_peers_and_one_tag(call: Call, tmp_path: Path) -> None:
-    ops = (Transfer("recv", 1 << 16), Compute(100_000), Transfer("send", 1 << 16))
-    truth = simulate(Layout(pp=2, gpus_per_host=2), Program(ops, steps=2), Network(Link(5_000, 100)))
-    write(truth, tmp_path / "traces")
+    ops = (sim.Transfer("recv", 1 << 16), sim.Compute(100_000), sim.Transfer("send", 1 << 16))
+    truth = sim.simulate(
+        sim.Layout(pp=2, gpus_per_host=2), sim.Program(ops, steps=2), sim.Network(sim.Link(5_000, 100))
+    )
+    sim.write(truth, tmp_path / "traces")
     words = ("--to", "astra-sim", "--system", "dgx-h100", "--check", "-o", tmp_path / "et")
     code, out, _ = call("export", tmp_path / "traces", *words)
     assert code == 0

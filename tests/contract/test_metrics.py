@@ -36,46 +36,6 @@ LEADERBOARD = {
 UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count", "J", "USD", "USD/token", "s/B"}
 
 
-VERSIONS = {
-    "balance.caused_wait": 2,
-    "balance.straggler_delay": 2,
-    "balance.straggler_rank": 3,
-    "balance.straggler_slowdown": 2,
-    "comm.algbw": 3,
-    "comm.busbw": 3,
-    "comm.transfer": 2,
-    "comm.volume": 2,
-    "comm.wait": 2,
-    "compute.above_roofline": 4,
-    "compute.achieved_flops": 4,
-    "compute.category_share": 2,
-    "compute.contention": 3,
-    "compute.dominant_kernel": 3,
-    "compute.gemm_efficiency": 3,
-    "compute.hfu": 2,
-    "compute.mfu": 2,
-    "compute.model_flops_share": 4,
-    "compute.precision_time": 2,
-    "compute.roofline_efficiency": 4,
-    "compute.unfused": 2,
-    "cost.token": 2,
-    "data.stall": 3,
-    "memory.bound_share": 4,
-    "log.profiler_overhead": 2,
-    "log.step": 3,
-    "memory.fragmentation": 2,
-    "memory.hbm_utilization": 5,
-    "time.exposed_copy": 2,
-    "time.idle_host_by": 4,
-    "time.step": 2,
-}
-"""Of metrics whose definition has changed: figures of different versions are not the same quantity."""
-
-
-def test_changed_definitions_have_a_number_of_their_own() -> None:
-    assert {name: METRICS.get(name).version for name in METRICS if METRICS.get(name).version != 1} == VERSIONS
-
-
 def test_metrics_explain_themselves() -> None:
     for name in METRICS:
         metric = METRICS.get(name)

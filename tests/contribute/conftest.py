@@ -34,6 +34,7 @@ def trace(rank: int) -> dict[str, Any]:
     events = []
     for step in (0, 1):
         at, launch = 1000.0 + 100 * step, 10 * step
+        reduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
         whole = {"In msg nelems": 1_000_000, "Out msg nelems": 1_000_000, "dtype": "Float", "Group size": 2}
         group = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "Collective name": "allreduce"}
         events += [
@@ -41,15 +42,7 @@ def trace(rank: int) -> dict[str, Any]:
             _event("cudaLaunchKernel", "cuda_runtime", at + 1, 2, correlation=launch + 1),
             _event("cudaLaunchKernel", "cuda_runtime", at + 4, 2, correlation=launch + 2),
             _event("sgemm_128x64_nn", "kernel", at + 10, 40, correlation=launch + 1, grid=[54, 1, 1]),
-            _event(
-                "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-                "kernel",
-                at + 30,
-                30,
-                correlation=launch + 2,
-                **whole,
-                **group,
-            ),
+            _event(reduce, "kernel", at + 30, 30, correlation=launch + 2, **whole, **group),
         ]
     return {
         "schemaVersion": 1,

@@ -76,11 +76,7 @@ def test_bytes_behind_a_database_are_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "fields"),
-    [
-        (0x04, struct.pack("<H", len(HIDDEN)) + HIDDEN),
-        (0x08, HIDDEN + b"\0"),
-        (0x10, HIDDEN + b"\0"),
-    ],
+    [(0x04, struct.pack("<H", len(HIDDEN)) + HIDDEN), (0x08, HIDDEN + b"\0"), (0x10, HIDDEN + b"\0")],
     ids=["extra field", "name", "comment"],
 )
 def test_a_gzip_header_holds_nothing(flags: int, fields: bytes, tmp_path: Path) -> None:

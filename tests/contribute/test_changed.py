@@ -74,16 +74,8 @@ def test_what_others_changed_meanwhile_does_not_count(collection: Path) -> None:
 
 
 def test_what_is_gone_is_left_out_and_what_is_half_gone_is_not(collection: Path) -> None:
-    git(
-        collection,
-        "rm",
-        "-q",
-        "-r",
-        "traces/a",
-        "workload_cards/a.yaml",
-        "scripts/a",
-        "workload_cards/b.yaml",
-    )
+    gone = ("traces/a", "workload_cards/a.yaml", "scripts/a", "workload_cards/b.yaml")
+    git(collection, "rm", "-q", "-r", *gone)
     git(collection, "commit", "-q", "-m", "remove")
     assert changed_since(collection, "main") == ["b"]
 

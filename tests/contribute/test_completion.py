@@ -11,14 +11,7 @@ import pytest
 
 from cclbench.card import CardFacts
 from cclbench.card.read import parse_card
-from cclbench.contribute.completion import (
-    CardGap,
-    ask_for_gap,
-    card_gaps,
-    draft_card,
-    learn_from_traces,
-    refuse_open_gaps,
-)
+from cclbench.contribute import completion
 from cclbench.ground.errors import CheckFailed
 
 FACTS = CardFacts(
@@ -31,11 +24,11 @@ FACTS = CardFacts(
 
 
 def card(text: str) -> dict[str, Any]:
-    return draft_card(parse_card(text, "workload_cards/my-job.yaml"), Path())
+    return completion.draft_card(parse_card(text, "workload_cards/my-job.yaml"), Path())
 
 
-def gap(path: str, **other: Any) -> CardGap:
-    return CardGap(path, "title", "example", "why", True, **other)
+def gap(path: str, **other: Any) -> completion.CardGap:
+    return completion.CardGap(path, "title", "example", "why", True, **other)
 
 
 def test_a_draft_has_an_id_and_a_version_and_no_traces() -> None:
@@ -49,7 +42,7 @@ def test_a_draft_has_an_id_and_a_version_and_no_traces() -> None:
 
 
 def test_traces_do_not_overrule_the_card() -> None:
-    told = learn_from_traces(card("hardware: {count: 4}\nworkload: {phase: training}"), FACTS)
+    told = completion.learn_from_traces(card("hardware: {count: 4}\nworkload: {phase: training}"), FACTS)
     assert told.card["hardware"] == {"count": 4, "accelerator": "nvidia-h100-sxm"}
     assert told.card["parallelism"] == {"tp": 2, "dp_shard": 4}
     assert told.contradictions == ("hardware.count: the card says 4, the traces 8",)
@@ -57,19 +50,19 @@ def test_traces_do_not_overrule_the_card() -> None:
 
 
 def test_degrees_are_learnt_only_where_there_are_none() -> None:
-    told = learn_from_traces(card("parallelism: {dp_shard: 8}"), FACTS)
+    told = completion.learn_from_traces(card("parallelism: {dp_shard: 8}"), FACTS)
     assert told.card["parallelism"] == {"dp_shard": 8}
     assert told.contradictions == ("parallelism.dp_shard: the card says 8, the traces 4",)
 
 
 def test_degrees_that_do_not_account_for_every_rank_are_not_learnt() -> None:
     some = replace(FACTS, groups=(("mesh_tp", (0, 1)),))
-    assert "parallelism" not in learn_from_traces(card("hardware: {count: 8}"), some).card
+    assert "parallelism" not in completion.learn_from_traces(card("hardware: {count: 8}"), some).card
 
 
 def test_gaps_are_fields_that_every_card_has() -> None:
     value = {"version": 2, "id": "x", "evidence": {"traces": [{"path": "x"}]}, "hardware": {"count": 8}}
-    found = {g.path: g for g in card_gaps(value, "x.yaml", Path())}
+    found = {g.path: g for g in completion.card_gaps(value, "x.yaml", Path())}
     assert list(found) == ["description", "workload.phase"]
     assert found["workload.phase"].required
     assert found["workload.phase"].choices == ("training", "inference", "serving")
@@ -146,12 +139,12 @@ def test_a_choice_is_one_of_those() -> None:
 def test_what_may_stay_open(allow_gaps: bool, required: bool, optional: bool, stays: bool) -> None:
     open_gap = replace(gap("description"), required=required, optional=optional)
     told: list[bool] = []
-    answer = ask_for_gap(
+    answer = completion.ask_for_gap(
         open_gap, lambda g: told.append(g.required or not g.optional), {}, allow_gaps=allow_gaps
     )
     assert (answer, told) == (None, [not stays])
     if stays:
-        refuse_open_gaps([open_gap], allow_gaps=allow_gaps)
+        completion.refuse_open_gaps([open_gap], allow_gaps=allow_gaps)
     else:
         with pytest.raises(CheckFailed, match="the card lacks fields"):
-            refuse_open_gaps([open_gap], allow_gaps=allow_gaps)
+            completion.refuse_open_gaps([open_gap], allow_gaps=allow_gaps)

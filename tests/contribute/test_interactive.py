@@ -44,12 +44,8 @@ ANSWERS = {
 """What a contributor types, line by line, at the prompt of each field."""
 REFUSALS = (
     "did you mean ccl-bench-llama-3.1-8b-inference",
-    'is "many"',
-    'is "train"',
-    "an answer is needed; Ctrl-C ends",
-    "an answer is needed, or none; Ctrl-C ends",
-    "hardware.count is 2",
-    "did you mean dgx-a100",
+    *('is "many"', 'is "train"', "an answer is needed; Ctrl-C ends"),
+    *("an answer is needed, or none; Ctrl-C ends", "hardware.count is 2", "did you mean dgx-a100"),
 )
 _MOST_QUESTIONS = 40
 _PROMPT = re.compile(r"\n  ([a-z_.]+) \(([^\n]*)\): $")

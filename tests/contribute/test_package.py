@@ -78,11 +78,8 @@ def test_a_data_point_is_whole(job: Any, files: Tree) -> None:
     assert files(job.folder) == originals
     found = files(job.collection)
     assert set(found) == {
-        "workload_cards/my-job.yaml",
-        "traces/my-job/rank0.json",
-        "traces/my-job/rank1.json.gz",
-        "traces/my-job/manifest.json",
-        "scripts/my-job/run.sh",
+        *("workload_cards/my-job.yaml", "scripts/my-job/run.sh", "traces/my-job/manifest.json"),
+        *("traces/my-job/rank0.json", "traces/my-job/rank1.json.gz"),
     }
     assert not any(SECRET in content for content in found.values())
     script = found["scripts/my-job/run.sh"].decode()
@@ -312,13 +309,8 @@ def test_what_nobody_knows_is_listed(job: Any, files: Tree) -> None:
     (job.scripts / "run.sh").rename(job.scripts / "start.sh")
     text = unchanged(job, files, CheckFailed, "the card lacks fields", licence=None)
     for path in (
-        "evidence.launch",
-        "evidence.traces.licence",
-        "description",
-        "workload.phase",
-        "workload.model.name",
-        "workload.model.layers",
-        "workload.batch.sequence_length",
+        *("evidence.launch", "evidence.traces.licence", "description", "workload.phase"),
+        *("workload.model.name", "workload.model.layers", "workload.batch.sequence_length"),
     ):
         assert f"  {path}: " in text
     assert text.count("workload.model.name") == 1

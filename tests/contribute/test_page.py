@@ -47,11 +47,7 @@ def one_core() -> Iterator[None]:
 def shell(command: str, folder: Path) -> list[str]:
     """What a block of commands prints, errors too."""
     roles = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
-    environment = {
-        **here(folder),
-        **dict.fromkeys(roles, "ada@example.org"),
-        "GIT_CONFIG_GLOBAL": os.devnull,
-    }
+    environment = {**here(folder), **dict.fromkeys(roles, "ada@example.org"), "GIT_CONFIG_GLOBAL": os.devnull}
     ran = subprocess.run(
         ["bash", "-c", f"exec 2>&1\nset -e\n{command}"],  # noqa: S607
         cwd=folder,

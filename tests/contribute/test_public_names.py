@@ -47,17 +47,8 @@ def test_a_public_name_stays(name: str) -> None:
         *(
             (secret, "")
             for secret in (
-                "ABC-1111",
-                "KA-01-AB-1111",
-                "6a 11 11 7a",
-                "B-T8 111",
-                "0x11, 0x11, 0x11",
-                "%70%11%11%ab",
-                "11111",
-                "Cijk_A1B1C1111_MT64x64x32",
-                "sm11111",
-                "bs1111",
-                "4711",
+                *("ABC-1111", "KA-01-AB-1111", "6a 11 11 7a", "B-T8 111", "0x11, 0x11, 0x11", "%70%11%11%ab"),
+                *("11111", "Cijk_A1B1C1111_MT64x64x32", "sm11111", "bs1111", "4711"),
             )
         ),
         *((secret, "") for secret in ("B-T8 111", "0x11, 0x11, 0x11")),

@@ -24,14 +24,8 @@ CAPTURES = {
     "mpi": (
         "nsys/pipit_saxpy_mpi_cuda_perlmutter0.sqlite",
         (
-            "ocankur",
-            "nid001608",
-            r"nid\[001608,003593\]",
-            "login03",
-            "10675698",
-            "m4177",
-            r"129\.2\.90\.90",
-            "SSH_CONNECTION",
+            *("ocankur", "nid001608", r"nid\[001608,003593\]", "login03", "10675698", "m4177"),
+            *(r"129\.2\.90\.90", "SSH_CONNECTION"),
         ),
     ),
     "tpu": ("xprof/tpu_v6e_4plane_host_offload_psum.xplane.pb", ("davelacey",)),

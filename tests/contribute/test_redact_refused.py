@@ -39,10 +39,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a cut gzip file": (lambda path: path.write_bytes(gz(TRACE % b"a")[:-9]), "gzip stream is damaged"),
     "gzip that is none": (lambda path: path.write_bytes(b"\x1f\x8bnothing"), "gzip stream is damaged"),
     "a decompression bomb": (bomb, "expands more than 400-fold"),
-    "a pickle of no format": (
-        lambda path: path.write_bytes(b"\x80\x04}."),
-        "is no trace of a known format",
-    ),
+    "a pickle of no format": (lambda path: path.write_bytes(b"\x80\x04}."), "is no trace of a known format"),
     "a pickle that holds more than data": (pickled, "pickle holds more than data"),
     "an archive": (tarred, "is no trace of a known format"),
     "UTF-16": (lambda path: path.write_bytes("hello".encode("utf-16")), "is no trace of a known format"),

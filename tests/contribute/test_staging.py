@@ -39,10 +39,7 @@ def test_a_failure_puts_all_back(tmp_path: Path, files: Tree) -> None:
     written(tmp_path / "a" / "old", "old")
     with pytest.raises(InputError, match="cannot be written"), scratch_in(tmp_path) as scratch:
         put_in_place(
-            [
-                (written(scratch / "a" / "x", "new").parent, tmp_path / "a"),
-                (scratch / "none", tmp_path / "b"),
-            ]
+            [(written(scratch / "a" / "x", "new").parent, tmp_path / "a"), (scratch / "none", tmp_path / "b")]
         )
     assert files(tmp_path) == {"a/old": b"old"}
 

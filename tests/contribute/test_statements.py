@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.contribute.redaction import (
-    PublicNames,
-    card_texts,
-    redact_evidence,
-    redact_script,
-    redact_statements,
-)
+from cclbench.contribute import redaction
 from cclbench.ground.errors import UsageError
 
 STAND_IN = re.compile(r"x[jqvwxyz]{14}")
@@ -32,7 +26,7 @@ CARD: dict[str, Any] = {
 
 
 def test_a_card_keeps_its_fields_and_of_its_prose_words_of_letters() -> None:
-    new, told = redact_statements(CARD, PublicNames(), "card.yaml")
+    new, told = redaction.redact_statements(CARD, redaction.PublicNames(), "card.yaml")
     kept = ("id", "contributor")
     assert {key: new[key] for key in kept} == {key: CARD[key] for key in kept}
     assert new["workload"]["model"] == CARD["workload"]["model"]
@@ -48,11 +42,13 @@ def test_a_card_keeps_its_fields_and_of_its_prose_words_of_letters() -> None:
 @pytest.mark.parametrize("address", ["https://ada:pw@example.org/x", "https://example.org/x?X-Signature=1"])
 def test_an_address_that_may_give_access_is_refused(address: str) -> None:
     with pytest.raises(UsageError, match="has a login or a query"):
-        redact_statements({"evidence": {"source_url": address}}, PublicNames(), "card.yaml")
+        redaction.redact_statements(
+            {"evidence": {"source_url": address}}, redaction.PublicNames(), "card.yaml"
+        )
 
 
 def test_a_name_that_a_card_states_is_public_in_evidence_but_not_one_of_its_description() -> None:
-    names = PublicNames(stated=card_texts(CARD))
+    names = redaction.PublicNames(stated=redaction.card_texts(CARD))
     assert names.publish("Moonshot-9B") == "Moonshot-9B"
     assert names.publish("acme-17") != "acme-17"
 
@@ -67,7 +63,7 @@ def test_a_script_keeps_public_words_and_numbers_of_options(tmp_path: Path) -> N
     )
     source.write_text("\n".join(lines))
     source.chmod(0o755)
-    told = redact_script(source, target, PublicNames(kept=["llama*"]))
+    told = redaction.redact_script(source, target, redaction.PublicNames(kept=["llama*"]))
     text = target.read_text()
     assert not re.search(r"ACME|hunter|ada|VAR7|0815", text)
     new = STAND_IN.sub("_", text).split("\n")
@@ -80,11 +76,11 @@ def test_a_script_keeps_public_words_and_numbers_of_options(tmp_path: Path) -> N
 
 
 def test_equal_texts_of_two_files_have_one_token_and_a_version_stays(tmp_path: Path) -> None:
-    names, tokens = PublicNames(), []
+    names, tokens = redaction.PublicNames(), []
     for name in ("a", "b"):
         source, target = tmp_path / f"{name}.log", tmp_path / f"{name}.copy"
         source.write_text("acmehost:12:34 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n")
-        redact_evidence(source, target, names)
+        redaction.redact_evidence(source, target, names)
         tokens += STAND_IN.findall(target.read_text())
         assert "2.21.5+cuda12.4" in target.read_text()
     assert len(tokens) == 2

@@ -253,15 +253,8 @@ def test_calls_in_a_job_s_log_are_published(tmp_path: Path) -> None:
 def test_every_format_that_holds_such_parts_declares_them() -> None:
     declared = {name for name in READERS if READERS.get(name).withheld}
     assert declared >= {
-        "nsys",
-        "kineto",
-        "xplane",
-        "flight_recorder",
-        "memory_snapshot",
-        "nccl_log",
-        "serving",
-        "guidellm",
-        "inferencex",
+        *("nsys", "kineto", "xplane", "flight_recorder", "memory_snapshot", "nccl_log", "serving"),
+        *("guidellm", "inferencex"),
     }
     for name in declared:
         assert all(place and holds for place, holds in READERS.get(name).withheld.items())

@@ -144,14 +144,8 @@ def test_its_steps_on_a_clone_of_a_bare_repository(
 
 def test_names_of_cards_are_arguments_and_nothing_else(repository: Path, tmp_path: Path) -> None:
     script = repository / ".github" / "actions" / "data-points" / "validate.sh"
-    names = [
-        "a.yaml",
-        "--help.yaml",
-        "$(touch pwned).yaml",
-        "x; touch pwned;.yaml",
-        "new\nline.yaml",
-        "ü '\".yaml",
-    ]
+    names = ["a.yaml", "--help.yaml", "$(touch pwned).yaml", "x; touch pwned;.yaml", "new\nline.yaml"]
+    names.append("ü '\".yaml")
     (tmp_path / "bin").mkdir()
     fake = tmp_path / "bin" / "cclbench"
     fake.write_text('#!/bin/sh\nprintf "%s\\0" "$@" > "$RUNNER_TEMP/arguments"\n')

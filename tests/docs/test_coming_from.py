@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,48 +67,35 @@ def folder(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def place_files(words: list[str], folder: Path, request: pytest.FixtureRequest) -> None:
-    """Copy the files that the command names into the folder; skips without the test data."""
+@pytest.fixture
+def command_words(
+    command: str, folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """The words; what they name is in the working folder, or the test is skipped without the test data."""
+    words = shlex.split(command)[1:]
     for name in FILES.keys() & set(words):
         if not (folder / name).exists():
             shutil.copy(request.getfixturevalue("test_data") / FILES[name], folder / name)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("CCLBENCH_STORE", str(folder / "store"))
+    return words
 
 
 @pytest.mark.parametrize("command", [one for one in page_commands() if " --metric " not in one.values[0]])
-def test_a_command_answers(
-    command: str,
-    folder: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    call: Callable[..., Any],  # noqa: F811
-) -> None:
-    words = shlex.split(command)[1:]
-    place_files(words, folder, request)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("CCLBENCH_STORE", str(folder / "store"))
-    answer = call(*words)
+def test_a_command_answers(command_words: list[str], folder: Path, call: Any) -> None:  # noqa: F811
+    answer = call(*command_words)
     assert answer.code == 0, answer.err
-    assert answer.out.strip() or "-o" in words
-    if "-o" in words:
-        assert (folder / words[words.index("-o") + 1]).stat().st_size
+    assert answer.out.strip() or "-o" in command_words
+    if "-o" in command_words:
+        assert (folder / command_words[command_words.index("-o") + 1]).stat().st_size
 
 
 @pytest.mark.parametrize("command", [one for one in page_commands() if " --metric " in one.values[0]])
-def test_a_metric_has_a_value_or_says_why_not(
-    command: str,
-    folder: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    call: Callable[..., Any],  # noqa: F811
-) -> None:
-    words = shlex.split(command)[1:]
-    place_files(words, folder, request)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("CCLBENCH_STORE", str(folder / "store"))
-    answer = call(*words, "--json")
+def test_a_metric_has_a_value_or_says_why_not(command_words: list[str], call: Any) -> None:  # noqa: F811
+    answer = call(*command_words, "--json")
     assert answer.code == 0, answer.err
     rows = json.loads(answer.out)["results"]
-    asked = {words[n + 1] for n, word in enumerate(words) if word == "--metric"}
+    asked = {command_words[n + 1] for n, word in enumerate(command_words) if word == "--metric"}
     expected = [reason for name, reason in WITHOUT_VALUE.items() if name in asked]
     own = [row for row in rows if row["rank"] is None and row["stat"] is None]
     assert own

@@ -14,16 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cclbench.ground import units
 from cclbench.ground.destination import atomic_replacement, new_folder, write_whole
 from cclbench.ground.errors import CheckFailed, UsageError
-from cclbench.ground.units import (
-    Dimension,
-    humanise,
-    parse_quantity,
-    size_text,
-    whole_binary,
-    with_spaced_unit,
-)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
@@ -111,8 +104,8 @@ def test_a_new_folder_is_whole_or_absent(tmp_path: Path) -> None:
         ("1836 TOP/s", "work rate", 1836e12),
     ],
 )
-def test_a_quantity_is_its_base_si_number(text: str, dimension: Dimension, value: float) -> None:
-    assert parse_quantity(text, dimension) == value
+def test_a_quantity_is_its_base_si_number(text: str, dimension: units.Dimension, value: float) -> None:
+    assert units.parse_quantity(text, dimension) == value
 
 
 @pytest.mark.parametrize(
@@ -127,26 +120,26 @@ def test_a_quantity_is_its_base_si_number(text: str, dimension: Dimension, value
 )
 def test_any_other_spelling_is_refused(text: str) -> None:
     with pytest.raises(CheckFailed):
-        parse_quantity(text, "bandwidth")
+        units.parse_quantity(text, "bandwidth")
 
 
 @pytest.mark.parametrize("unit", ["Gbps", "GBps", "gb/s", "GB", "Kb/s", "mB/s", "GiB/s", "Gbit/s"])
 def test_an_unknown_unit_is_answered_with_the_known_ones(unit: str) -> None:
     with pytest.raises(CheckFailed, match=r"known: b/s, kb/s, Mb/s, Gb/s, Tb/s, B/s, kB/s, MB/s, GB/s, TB/s"):
-        parse_quantity(f"200 {unit}", "bandwidth")
+        units.parse_quantity(f"200 {unit}", "bandwidth")
     with pytest.raises(CheckFailed, match="no known unit of size"):  # in bits is no memory
-        parse_quantity("80 Gb", "size")
+        units.parse_quantity("80 Gb", "size")
 
 
 @given(number=st.integers(1, 10**12), prefix=st.sampled_from(["", "k", "M", "G", "T"]))
 def test_eight_bits_are_one_byte_under_every_prefix(number: int, prefix: str) -> None:
-    bits = parse_quantity(f"{8 * number} {prefix}b/s", "bandwidth")
-    assert bits == parse_quantity(f"{number} {prefix}B/s", "bandwidth")
+    bits = units.parse_quantity(f"{8 * number} {prefix}b/s", "bandwidth")
+    assert bits == units.parse_quantity(f"{number} {prefix}B/s", "bandwidth")
 
 
 @given(number=st.integers(1, 10**9))
 def test_a_thousand_of_one_prefix_is_one_of_the_next(number: int) -> None:
-    assert parse_quantity(f"{1000 * number} MB", "size") == parse_quantity(f"{number} GB", "size")
+    assert units.parse_quantity(f"{1000 * number} MB", "size") == units.parse_quantity(f"{number} GB", "size")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +156,7 @@ def test_a_thousand_of_one_prefix_is_one_of_the_next(number: int) -> None:
     ],
 )
 def test_a_figure_as_people_read_it(value: float, unit: str, text: str) -> None:
-    assert humanise(value, unit) == text
+    assert units.humanise(value, unit) == text
 
 
 @given(
@@ -171,12 +164,12 @@ def test_a_figure_as_people_read_it(value: float, unit: str, text: str) -> None:
     unit=st.sampled_from(["s", "B", "B/s", "1", "count", "x"]),
 )
 def test_every_float_can_be_shown(value: float, unit: str) -> None:
-    assert humanise(value, unit)
+    assert units.humanise(value, unit)
 
 
 @given(value=st.floats(1e-9, 1e12))
 def test_a_shown_time_is_within_half_a_percent(value: float) -> None:
-    number, symbol = humanise(value, "s").split(" ")
+    number, symbol = units.humanise(value, "s").split(" ")
     factor = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[symbol]
     assert float(number.replace(",", "")) * factor == pytest.approx(value, rel=5.01e-3)
 
@@ -190,7 +183,7 @@ def test_a_shown_time_is_within_half_a_percent(value: float) -> None:
 )
 def test_sizes_read_as_sweeps_name_them(size: int, text: str) -> None:
     """Powers of 1024 where they are, else decimal."""
-    assert size_text(size) == text
+    assert units.size_text(size) == text
 
 
 @pytest.mark.parametrize(
@@ -201,7 +194,7 @@ def test_sizes_read_as_sweeps_name_them(size: int, text: str) -> None:
     ],
 )
 def test_a_size_is_a_whole_number_of_its_largest_binary_unit(size: int, whole: tuple[int, str]) -> None:
-    assert whole_binary(size) == whole
+    assert units.whole_binary(size) == whole
 
 
 def test_units_stand_on_errors_and_text_alone() -> None:
@@ -217,4 +210,4 @@ def test_units_stand_on_errors_and_text_alone() -> None:
     [("400Gb/s", "400 Gb/s"), ("1.5us", "1.5 us"), ("64  MiB", "64 MiB"), ("3 µs", "3 µs"), ("12", "12")],
 )
 def test_one_space_before_the_unit(typed: str, spaced: str) -> None:
-    assert with_spaced_unit(typed) == spaced
+    assert units.with_spaced_unit(typed) == spaced

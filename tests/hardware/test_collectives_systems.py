@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 
 from cclbench.ground.errors import UsageError
-from cclbench.hardware.collectives import (
-    Group,
-    NoPrice,
-    Prediction,
-    algorithm_costs,
-    group_of,
-    price_collective,
-)
+from cclbench.hardware import collectives
 from cclbench.hardware.collectives.cost import EXPECTED, WORST, Assumed
 from cclbench.hardware.fabric import Fabric, Transport
 from cclbench.hardware.prediction import check_transport
@@ -37,14 +30,14 @@ AXES = ScaleUp(ICI, "torus", 8, links=4, bytes_per_s=400e9, dims=(2, 4))
 TORUS = System("pod", "system", "a-chip", 4, AXES, None, "tpu")
 
 
-def group(system: System, ranks: range | list[int], transport: str | None = None) -> Group:
-    found = group_of(system, ranks, transport=transport)
-    assert isinstance(found, Group), found
+def group(system: System, ranks: range | list[int], transport: str | None = None) -> collectives.Group:
+    found = collectives.group_of(system, ranks, transport=transport)
+    assert isinstance(found, collectives.Group), found
     return found
 
 
-def refused(system: System, ranks: range | list[int], transport: str | None = None) -> NoPrice:
-    return group_of(system, ranks, transport=transport)  # type: ignore[return-value]
+def refused(system: System, ranks: range | list[int], transport: str | None = None) -> collectives.NoPrice:
+    return collectives.group_of(system, ranks, transport=transport)  # type: ignore[return-value]
 
 
 def without(system: System, **changes: object) -> System:
@@ -136,7 +129,7 @@ def test_unknowns_are_refused_by_field(system: System, ranks: range | list[int],
     assert found.field == field
     if field is not None:
         assert field.split(".")[-1].split("_")[0] in found.reason
-    assert price_collective("all_reduce", 1e6, ranks, system) == found
+    assert collectives.price_collective("all_reduce", 1e6, ranks, system) == found
 
 
 def test_a_transport_is_one_of_the_machine_s_network() -> None:
@@ -174,7 +167,7 @@ def test_unknown_usable_share_is_assumed_aloud() -> None:
     fabric = msgspec.structs.replace(OUT, usable_fraction=None)
     system = without(NODE, out_fabric=fabric, up_fabric=msgspec.structs.replace(UP, usable_fraction=None))
     assert group(system, range(8)).out_bytes_per_s == pytest.approx(92e9)
-    found = price_collective("all_reduce", 1e6, range(8), system)
+    found = collectives.price_collective("all_reduce", 1e6, range(8), system)
     assumed = (
         "80% of the links' line rate is assumed usable; 92% of the network's line rate is assumed usable"
     )
@@ -194,7 +187,7 @@ def test_efa_allows_only_simple_before_p5() -> None:
     efa = without(NODE, out_transport="aws-ofi-nccl")
 
     def protocols(system: System, ranks: int, assumed: Assumed) -> set[str]:
-        costs = algorithm_costs("all_gather", group(system, range(ranks)), assumed)
+        costs = collectives.algorithm_costs("all_gather", group(system, range(ranks)), assumed)
         return {each.protocol for each in costs}
 
     assert protocols(efa, 8, EXPECTED) == {"LL", "LL128", "Simple"}
@@ -215,21 +208,23 @@ def test_small_messages_on_p5_and_p4d_as_published() -> None:
     p5, p4d = (msgspec.structs.replace(efa, per_node=8, architecture=one) for one in ("hopper", "ampere"))
     tree = {"algorithm": "tree", "protocol": "Simple"}
     for system, asked, measured in ((p5, {}, 69.1e-6), (p5, tree, 175.5e-6), (p4d, {}, 164e-6)):
-        found = price_collective("all_reduce", 8, range(16), system, **asked)
+        found = collectives.price_collective("all_reduce", 8, range(16), system, **asked)
         assert found.time_s[0] == pytest.approx(measured, rel=0.1)
 
 
 def test_one_size_and_many() -> None:
     """A number is a list of one; a barrier is an all-reduce of a byte; zero bytes cost the latency."""
-    found = price_collective("barrier", 0, range(4), NODE)
-    one = price_collective("all_reduce", [1], range(4), NODE)
+    found = collectives.price_collective("barrier", 0, range(4), NODE)
+    one = collectives.price_collective("all_reduce", [1], range(4), NODE)
     assert found.time_s.tolist() == one.time_s.tolist()
-    assert np.isfinite(price_collective("all_reduce", 0, range(4), NODE).time_s).all()
+    assert np.isfinite(collectives.price_collective("all_reduce", 0, range(4), NODE).time_s).all()
     # sizes from 0 to 1 EiB, those included
     for size in (0, 2.0**60):
-        assert isinstance(price_collective("all_reduce", size, range(4), NODE), Prediction)
+        assert isinstance(
+            collectives.price_collective("all_reduce", size, range(4), NODE), collectives.Prediction
+        )
     with pytest.raises(UsageError, match="sizes must be between 0 B and 1 EiB"):
-        price_collective("all_reduce", [8, 2.0**60 + 2**12], range(4), NODE)
+        collectives.price_collective("all_reduce", [8, 2.0**60 + 2**12], range(4), NODE)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +240,7 @@ def test_one_size_and_many() -> None:
 def test_wrong_questions(kind: str, size: float, algorithm: str | None, told: str) -> None:
     """Unknown words and impossible sizes are usage errors; a word's is told with the words near to it."""
     with pytest.raises(UsageError, match=told):
-        price_collective(kind, size, range(4), NODE, algorithm=algorithm)
+        collectives.price_collective(kind, size, range(4), NODE, algorithm=algorithm)
 
 
 def test_a_group_has_only_the_tiers_that_it_spans() -> None:
@@ -324,7 +319,7 @@ def test_a_torus_of_which_no_dims_are_known_has_no_blocks() -> None:
     for dims, shape in ((None, "on a torus of unknown dims"), ((2, 4), "not a block of its torus 2 x 4")):
         torus = msgspec.structs.replace(TORUS.scale_up, dims=dims)
         found = refused(msgspec.structs.replace(TORUS, scale_up=torus), [0, 2])
-        assert found == NoPrice(f"pod: these 2 ranks are {shape}", "scale_up.dims")
+        assert found == collectives.NoPrice(f"pod: these 2 ranks are {shape}", "scale_up.dims")
 
 
 def test_software_of_a_network() -> None:

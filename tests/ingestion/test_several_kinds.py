@@ -15,19 +15,8 @@ import pytest
 
 import cclbench
 import cclbench.card_facts
+from cclbench import formats
 from cclbench.analyzers.view.sources import side_by_side
-from cclbench.formats import (
-    READERS,
-    DeviceStep,
-    Evidence,
-    EvidenceReader,
-    Names,
-    Part,
-    Payload,
-    Reader,
-    Rows,
-    Trace,
-)
 from cclbench.ground.errors import InputError
 from cclbench.ground.evidence_schema import COUNTERS, SERVING
 from cclbench.record.facts import TraceFacts
@@ -36,7 +25,7 @@ from cclbench.record.rows import Row as Figure
 Row = dict[str, Any]
 
 
-class Toy(Reader):
+class Toy(formats.Reader):
     """A trace in JSON: members, each with kernels, device steps and samples of counters."""
 
     description = "toy traces"
@@ -50,30 +39,30 @@ class Toy(Reader):
     def sniff(self, head: bytes) -> float:
         return 1.0 if head.startswith(b'{"' + self.name.encode()) else 0.0
 
-    def parts(self, path: Path) -> list[Part]:
+    def parts(self, path: Path) -> list[formats.Part]:
         """Two parts a member: its kernels one after the other."""
         members = json.loads(path.read_text())[self.name]
-        return [Part(name, begin, begin + 1) for name in members for begin in range(2)]
+        return [formats.Part(name, begin, begin + 1) for name in members for begin in range(2)]
 
-    def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
+    def read(self, path: Path, *, part: formats.Part, allow_truncated: bool = False) -> formats.Trace:
         assert not allow_truncated or part.is_whole
         member = json.loads(path.read_text())[self.name][part.member]
         kernels = member["kernels"] if part.is_whole else member["kernels"][part.begin : part.end]
         first = part.begin == 0 or part.is_whole
         facts = TraceFacts(local_rank=member["local"], hbm_bytes_per_s=member.get("hbm"))
-        trace = Trace(batches=iter(()), facts=facts)
+        trace = formats.Trace(batches=iter(()), facts=facts)
         trace.batches = self.batches(kernels, member.get("counters", ()) if first else ())
-        trace.device_steps = [DeviceStep(*step) for step in member.get("steps", ()) if first]
+        trace.device_steps = [formats.DeviceStep(*step) for step in member.get("steps", ()) if first]
         trace.notes = [f"toy of {part.member}"]
         for row, kernel in enumerate(kernels):
             if "comm" in kernel:
                 told = {"in_bytes": 8, "ranks": tuple(kernel["comm"])}
-                payload = Payload(source="hlo", collective="all_reduce", **told)
+                payload = formats.Payload(source="hlo", collective="all_reduce", **told)
                 trace.told.add_payload(payload, row=row)
         return trace
 
-    def batches(self, kernels: list[Row], counters: list[Row]) -> Iterator[Rows | pa.Table]:
-        names = Names()
+    def batches(self, kernels: list[Row], counters: list[Row]) -> Iterator[formats.Rows | pa.Table]:
+        names = formats.Names()
         codes = np.array([names[k["name"]] for k in kernels], np.int32)
         times = {
             f"{key}_ns": np.array([k[of] for k in kernels]) for key, of in (("start", "at"), ("dur", "for"))
@@ -81,13 +70,13 @@ class Toy(Reader):
         track, moved = np.zeros(len(kernels), np.int64), pa.array([k.get("hbm") for k in kernels], pa.int64())
         categories = {names[k["name"]]: k["category"] for k in kernels if "category" in k}
         more: Row = {**times, "track": track, "hbm_bytes": moved, "name_categories": categories}
-        yield Rows(kind="kernel", side="device", names=names, codes=codes, **more)
+        yield formats.Rows(kind="kernel", side="device", names=names, codes=codes, **more)
         if counters:
             columns = {f.name: [c.get(f.name) for c in counters] for f in COUNTERS}
             yield pa.Table.from_pydict(columns, schema=COUNTERS)
 
 
-class Client(EvidenceReader):
+class Client(formats.EvidenceReader):
     """A serving client's file: its first word is `client`, then its mean time to the first token."""
 
     name = "client"
@@ -99,18 +88,20 @@ class Client(EvidenceReader):
     def sniff(self, head: bytes) -> float:
         return 1.0 if head.startswith(b"client") else 0.0
 
-    def read(self, path: Path) -> Evidence:
+    def read(self, path: Path) -> formats.Evidence:
         row = {"benchmark": 0, "figure": "ttft", "stat": "mean", "value": float(path.read_text().split()[1])}
         table = pa.Table.from_pylist([dict.fromkeys(SERVING.names) | row | {"unit": "s"}], schema=SERVING)
-        return Evidence(serving=table, facts={"engine": "toy"}, left_out={"blank": 1}, notes=["a note"])
+        return formats.Evidence(
+            serving=table, facts={"engine": "toy"}, left_out={"blank": 1}, notes=["a note"]
+        )
 
 
 @pytest.fixture(autouse=True)
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     """The readers of this file, known for the length of a test."""
-    iter(READERS)
-    known = {**READERS._known, "toy": Toy("toy"), "other": Toy("other"), "client": Client()}
-    monkeypatch.setattr(READERS, "_known", known)
+    iter(formats.READERS)
+    known = {**formats.READERS._known, "toy": Toy("toy"), "other": Toy("other"), "client": Client()}
+    monkeypatch.setattr(formats.READERS, "_known", known)
 
 
 @pytest.fixture
@@ -274,7 +265,7 @@ def test_a_damaged_range_is_read_again_in_order(tmp_path, run, monkeypatch):
     write(tmp_path, "one.toy", a={"local": 0, "kernels": [kernel("x", 0, 60), kernel("y", 70, 30)]})
     whole = Toy.read
 
-    def broken(self: Toy, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
+    def broken(self: Toy, path: Path, *, part: formats.Part, allow_truncated: bool = False) -> formats.Trace:
         if part.begin == 1:
             raise InputError("damaged")
         return whole(self, path, part=part, allow_truncated=allow_truncated)

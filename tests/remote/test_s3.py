@@ -307,13 +307,18 @@ def test_a_large_file_is_written_in_parts(s3: Service, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_in_mid_read_ends_the_command_at_once(s3: Service, source: str, tmp_path: Path) -> None:
-    s3.fail("slow", "rank0.json", times=9)
-    command = [sys.executable, "-m", "cclbench", "ingest", source, "--store", str(tmp_path / "runs")]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, env=os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+    s3.fail("slow", ".json", times=9)
+    # Another thread receives the signal: no wait of the main thread is interrupted by it.
+    script = (
+        "import signal, sys, threading, time; from cclbench.cli import main\n"
+        "threading.Thread(target=time.sleep, args=[60], daemon=True).start()\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}); sys.exit(main())"
     )
-    while len(s3.faults) == 9:
+    command = [sys.executable, "-c", script, "ingest", source, "--store", str(tmp_path / "runs")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ)
+    while len(s3.faults) > 7:  # both ranks are being read
         time.sleep(0.05)
+    time.sleep(0.5)  # the main thread waits for them
     process.send_signal(signal.SIGINT)
     begun = time.monotonic()
     _, told = process.communicate(timeout=20)

@@ -12,14 +12,7 @@ from click.testing import CliRunner
 
 from cclbench.cli import cli
 from cclbench.ground.errors import UsageError
-from cclbench.selftest.exam import (
-    ExamItem,
-    ExamOutcome,
-    chosen_causes,
-    development_causes,
-    draw_items,
-    examine_item,
-)
+from cclbench.selftest import exam
 from cclbench.selftest.job import JobShape
 from cclbench.selftest.jobs import build_program
 from cclbench.selftest.planting import CAUSES, HealthyJob
@@ -50,20 +43,20 @@ def test_a_cause_of_no_strength_costs_nothing_and_more_strength_costs_more() -> 
 
 
 def test_half_of_the_causes_are_held_out_and_a_seed_draws_one_job() -> None:
-    half = development_causes()
+    half = exam.development_causes()
     assert len(half) == len(CAUSES) // 2
-    assert set(chosen_causes(["held-out"])) == set(CAUSES) - set(half)
-    listed = draw_items(5, 2, half[:1], equal=1, healthy=1)
+    assert set(exam.chosen_causes(["held-out"])) == set(CAUSES) - set(half)
+    listed = exam.draw_items(5, 2, half[:1], equal=1, healthy=1)
     assert [one.kind for one in listed] == ["planted", "planted", "equal", "healthy"]
     assert len({one.seed for one in listed}) == 4
     assert build_program(JOB) == build_program(JOB) != build_program(replace(JOB, seed=4))
     with pytest.raises(UsageError, match="unknown cause 'slow_devise'"):
-        chosen_causes(["slow_devise"])
+        exam.chosen_causes(["slow_devise"])
 
 
-def outcome(cause: str | None, kind: str = "planted", **fields: object) -> ExamOutcome:
-    item = ExamItem(kind, cause, 1)  # type: ignore[arg-type]
-    return ExamOutcome(item=item, layout="ddp", ranks=4, step_s=1.0, **fields)  # type: ignore[arg-type]
+def outcome(cause: str | None, kind: str = "planted", **fields: object) -> exam.ExamOutcome:
+    item = exam.ExamItem(kind, cause, 1)  # type: ignore[arg-type]
+    return exam.ExamOutcome(item=item, layout="ddp", ranks=4, step_s=1.0, **fields)  # type: ignore[arg-type]
 
 
 def test_a_score_counts() -> None:
@@ -91,7 +84,7 @@ def test_a_score_counts() -> None:
 
 def test_figures_of_a_simulated_job_are_those_of_its_simulation() -> None:
     """Read from its traces, a step and its parts differ from what ran by less than 0.1 %."""
-    seen = examine_item(ExamItem("healthy", None, 12))
+    seen = exam.examine_item(exam.ExamItem("healthy", None, 12))
     assert seen.absent == []
     assert max(abs(error) for error in seen.errors.values()) < 1e-3
 

@@ -67,10 +67,7 @@ ANSWERS: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
     ),
     "exposed_communication": (
         "SELECT * FROM exposed_communication ORDER BY rank",
-        [
-            (0, 0, 1, "all_reduce", "0-1", 1200, 400, 300),
-            (1, 0, 1, "all_reduce", "0-1", 1500, 100, 100),
-        ],
+        [(0, 0, 1, "all_reduce", "0-1", 1200, 400, 300), (1, 0, 1, "all_reduce", "0-1", 1500, 100, 100)],
     ),
     "collective_instances": (
         "SELECT * FROM collective_instances",

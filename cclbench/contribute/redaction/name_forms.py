@@ -131,7 +131,7 @@ def is_public_unit(unit: str) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def _is_public_word(word: str) -> bool:
-    """Whether all its parts of three letters are public and, in a longer word, one is longer or none shorter."""
+    """Whether its parts of three letters are public and, in a longer word, one is longer or none shorter."""
     if word.lower() in PARTS or FORM.fullmatch(word) or word in SIZES:
         return True
     parts = [part.lower() for part in _letter_parts(word) if not part.isdigit()]

@@ -18,6 +18,7 @@ from threading import Event, Thread
 from typing import Final
 
 from cclbench.ground.errors import UsageError
+from cclbench.ground.signals import WAIT_S
 
 VIEWER: Final = "https://ui.perfetto.dev"
 PORT: Final = 9001
@@ -43,7 +44,8 @@ def serve_file(path: Path, announce: Callable[[str], object], *, port: int = POR
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         try:
             announce(f"{VIEWER}/#!/?url=http://{server.expected_host}{server.name}")
-            server.fetched.wait()
+            while not server.fetched.wait(WAIT_S):
+                pass
         finally:
             server.shutdown()
 

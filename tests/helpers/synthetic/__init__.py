@@ -21,7 +21,6 @@ from helpers.synthetic.program import (
     Pause,
     Program,
     Straggler,
-    Synchronise,
     Transfer,
 )
 from helpers.synthetic.simulation import simulate

@@ -76,11 +76,6 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Synchronise:
-    """The host waits for the compute stream."""
-
-
-@dataclass(frozen=True, slots=True)
 class Collective:
     """A collective over the rank's group in `dimension`, on that dimension's stream. `nbytes` is the
     payload's large side; with `send_recv` every rank of the group exchanges as much with its neighbours in
@@ -112,7 +107,7 @@ class Await:
     label: str
 
 
-Op = Compute | Copy | Pause | Synchronise | Collective | Transfer | Await
+Op = Compute | Copy | Pause | Collective | Transfer | Await
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +120,17 @@ class Straggler:
     ns: int
     op: int = 0
     step: int | None = None
-    name: str | None = None
-    """Of a kernel that is no matrix product."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """What every rank does in each of `steps`. Kernels last `slow[rank]` ‰ of their time, plus up to `jitter`
-    ‰ of it by chance, and in the last step `drift` ‰ longer than in the first.  With `synchronise` the host
-    waits for the device at the end of each step; without, it runs ahead.  A `closing` step of one short
-    kernel follows the others, so that it alone is open."""
+    ‰ of it by chance.  With `synchronise` the host waits for the device at the end of each step; without, it
+    runs ahead.  A `closing` step of one short kernel follows the others, so that it alone is open."""
 
     ops: tuple[Op, ...]
     steps: int = 1
     jitter: int = 0
-    drift: int = 0
     slow: Mapping[int, int] = field(default_factory=dict)
     stragglers: tuple[Straggler, ...] = ()
     synchronise: bool = True

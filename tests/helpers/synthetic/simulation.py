@@ -28,7 +28,6 @@ from helpers.synthetic.program import (
     Op,
     Pause,
     Program,
-    Synchronise,
     Transfer,
 )
 from helpers.synthetic.truth import HostRow, Instance, Row, StreamWait, Truth
@@ -150,23 +149,19 @@ class _Rank:
                 else:
                     yield from self._settle()
                     kind = "copy" if s.cause == "copy" else "compute"
-                    self._work(kind, COMPUTE_STREAM, s.ns, 1 << 20, s.name)
+                    self._work(kind, COMPUTE_STREAM, s.ns, 1 << 20)
 
     def _do(self, op: Op) -> Iterator[str]:
         if isinstance(op, Pause):
-            self._hold(op.ns, op.row)
-        elif isinstance(op, Synchronise):
-            yield from self._settle()
-            free = max(self.host, self.free.get(COMPUTE_STREAM, 0))
-            self._hold(free + SYNCHRONISE_NS - self.host, ("cuda_runtime", "cudaStreamSynchronize"))
+            if op.row is not None:
+                self.host_rows.append(HostRow(*op.row, self.host, self.host + op.ns))
+            self.host += op.ns
         elif isinstance(op, Await):
             if op.label in self.labelled:
                 self.awaited.append(self.labelled.pop(op.label))
         elif isinstance(op, Compute):
             yield from self._settle()
-            program = self.all.program
-            ns = op.ns * program.slow.get(self.rank, 1000) // 1000
-            ns += ns * program.drift * self.step // (1000 * max(program.steps - 1, 1))
+            ns = op.ns * self.all.program.slow.get(self.rank, 1000) // 1000
             self._work("compute", COMPUTE_STREAM, ns + ns * self._chance() // 1000, name=op.name)
         elif isinstance(op, Copy):
             if not op.beside:
@@ -197,12 +192,6 @@ class _Rank:
         self.host += LAUNCH_NS
         self.launches += 1
         return begin
-
-    def _hold(self, ns: int, row: tuple[str, str] | None) -> None:
-        """The host does something else for that long."""
-        if row is not None:
-            self.host_rows.append(HostRow(*row, self.host, self.host + ns))
-        self.host += ns
 
     def _work(
         self, kind: str, stream: int, ns: int, nbytes: int | None = None, name: str | None = None

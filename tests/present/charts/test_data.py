@@ -305,10 +305,7 @@ def luminance(colour: str) -> float:
     return sum(weight * v for weight, v in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-PAIRS = {
-    *((one.colour, one.ink) for part in SLICES for one in (part, *part.finer)),
-    *_COLOURS.values(),
-}
+PAIRS = {*((one.colour, one.ink) for part in SLICES for one in (part, *part.finer)), *_COLOURS.values()}
 
 
 @pytest.mark.parametrize("theme", [0, 1])
