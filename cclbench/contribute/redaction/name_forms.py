@@ -55,6 +55,8 @@ FORM: Final = re.compile(
 """Sizes, shapes of matrix instructions, data types, processors, amounts of memory, parallelism."""
 _TYPE: Final = "(?:b?f(?:8|16|32|64)|[siu](?:4|8|16|32)|tf32|e[45]m[0-3]|[dhis])"
 _SIZE_X: Final = f"{_N}(?:x{_N})"
+_DOTTED: Final = re.compile(r"\d\.\d+\.\d")
+"""Between the numbers of an address or a version, which are no sizes."""
 _PRODUCT: Final = re.compile(
     # nvjet_sm90_hsh_192x128_64x5_1x2_h_bz_coopB_bias_TNT
     rf"nvjet_(?:sm\d\d\d?_)?[hsdtqrop]{{2,4}}(?:_(?:mma|{_SIZE_X}{{1,2}}|[hv]|bz|[a-z]?sched|coop[AB]|split[KS]"
@@ -83,7 +85,8 @@ _MANY_CODES: Final = ("_Z", "Cijk_")
 """Beginnings of names of codes: mangled ones, products of Tensile."""
 _CODE_OF_PRODUCT: Final = re.compile(
     r"(?:[BHSDZCI]|A[FG]|B[HLS]|C[BD]|F[L8]|HA|HH|I8|I?U|K|M[IOT]|N[TV]n?|P[K]|S[BEKNSU]|T[T]|THn?|V[SW]n?|W[GS])"
-    r"\d{0,3}(?:x\d{1,3}){0,3}|AF\dEM\d|ASGT\d{1,4}|MAC|MMFGLC|kd|LBSPP\d{1,3}|(?:WGM|LWPM|USFGRO)n\d{1,3}|U64SL\d|\d{1,3}"
+    r"\d{0,3}(?:x\d{1,3}){0,3}|AF\dEM\d|ASGT\d{1,4}|MAC|MMFGLC|kd|LBSPP\d{1,3}|(?:WGM|LWPM|USFGRO)n\d{1,3}|U64SL\d"
+    rf"|{_N}"
 )
 """A parameter of a product by its initials, or its indices."""
 Letters = tuple[int, int, int, int]
@@ -153,6 +156,7 @@ def letters_of(unit: str, *, inside: bool = False) -> Letters:
     if unit.startswith(_MANY_CODES) or _PRODUCT.fullmatch(unit):  # judged as a whole
         return len(unit), 0, 0, 0
     named = short = loose = numbers = 0
+    dotted = _DOTTED.search(unit) is not None
     for word in re.findall(r"[^\W_]+", unit):
         parts = [] if FORM.fullmatch(word) else [word] if word.lower() in PARTS else _letter_parts(word)
         counted = 0
@@ -161,7 +165,7 @@ def letters_of(unit: str, *, inside: bool = False) -> Letters:
                 named, short = (
                     (named + len(part), short) if len(part) >= SHORTEST else (named, short + len(part))
                 )
-            elif part in SIZES:
+            elif part in SIZES and not dotted:
                 counted += 1
                 loose += (len(parts) == 1 and not inside) or counted > 1
                 numbers += inside and part not in "01"
@@ -177,7 +181,7 @@ def _is_public_product(name: str) -> bool:
         parts = [part.lower() for part in _letter_parts(word) if len(part) >= SHORTEST and part.isalpha()]
         return bool(parts) and PARTS.issuperset(parts) and letters_of(word)[2] <= LOOSE
 
-    return all(
+    return re.fullmatch(r"\w+(?:\.kd)?", name) is not None and all(
         _CODE_OF_PRODUCT.fullmatch(word) or FORM.fullmatch(word) or has_public_initials(word)
         for word in re.findall(r"[^\W_]+", name)
     )
