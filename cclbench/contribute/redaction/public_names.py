@@ -358,7 +358,9 @@ class PublicNames:
             if not part[0].isalnum():
                 sign = "::" if "::" in part else part if len(part) == 1 and part in "_.-:/" else "_"
                 continue
-            word = len(part) >= SHORTEST and part.isalpha() and is_public_unit(part) and not letters_of(part)[2]
+            word = (
+                len(part) >= SHORTEST and part.isalpha() and is_public_unit(part) and not letters_of(part)[2]
+            )
             public = word or (FORM.fullmatch(part) is not None and not part.isdigit())
             if public or token not in parts:
                 parts += [sign] * bool(parts) + [part if public else token]
