@@ -104,9 +104,9 @@ def is_public_in_a_file_name(word: str) -> bool:
 
 
 def says_something(unit: str) -> bool:
-    """Whether a public unit within other text has a public part, and at most one other letter or digit."""
+    """Whether a public unit within other text has a public part, and at most two other letters or digits."""
     named, _, loose, _ = letters_of(unit)
-    return (named > 0 or loose == 0) and loose <= _BESIDE_PARTS and are_few([letters_of(unit)])
+    return (named > 0 or loose == 0) and loose < LOOSE and are_few([letters_of(unit)])
 
 
 def are_few(letters: Iterable[Letters]) -> bool:
@@ -134,15 +134,15 @@ def is_public_unit(unit: str) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def _is_public_word(word: str) -> bool:
-    """Whether its parts of three letters are public and, in a longer word, one is longer or none shorter."""
+    """Whether its parts of three letters are public and, in a longer word, there are two or a longer one."""
     if word.lower() in PARTS or FORM.fullmatch(word) or word in SIZES:
         return True
     parts = [part.lower() for part in _letter_parts(word) if not part.isdigit()]
     letters = [part for part in parts if len(part) >= SHORTEST]
     others = sum(len(part) for part in parts if part not in PARTS)
     # By chance, letters of any case consist of short public parts and one of three letters.
-    is_named = any(len(part) > SHORTEST for part in letters) or len(letters) == len(parts) > 0
-    is_named = is_named and others <= _BESIDE_PARTS
+    is_long = sum(map(len, letters)) > SHORTEST or len(word) == SHORTEST + 1
+    is_named = bool(letters) and is_long and others <= _BESIDE_PARTS
     return PARTS.issuperset(letters) and (is_named or len(word) <= LOOSE + (others == 0))
 
 
