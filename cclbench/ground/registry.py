@@ -135,8 +135,6 @@ class Registry(Generic[T]):
         return iter(sorted(self._known))
 
     def _load_plugins(self) -> None:
-        if self._checked:
-            return
         with self._lock:  # threads that come meanwhile wait for all plug-ins, the loading one may come back
             if self._loaded:
                 return
