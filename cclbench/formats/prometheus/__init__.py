@@ -29,7 +29,7 @@ _LARGEST: Final = 1e18
 _INT64: Final = 1 << 63
 _UNREAD: Final = "samples that are not read"
 _NO_VALUE: Final = "samples that are NaN"
-_SEEN = re.compile(rf"(?m)^(?:# (?:HELP|TYPE) )?(?:{'|'.join(PREFIXES)})[a-z_]+[ {{]")
+_SEEN = re.compile(rf"(?m)^(?:# (?:HELP|TYPE) )?(?:{'|'.join(PREFIXES)})[a-z0-9_]+[ {{]")
 _MARK = re.compile(r"# time_ns (\d{1,20})")
 _SAMPLE = re.compile(
     r"([a-zA-Z_:][\w:]*)(?:\{((?:[^}\"]|\"(?:[^\"\\]|\\.)*\")*)\})?[ \t]+(\S+)(?:[ \t]+(-?\d{1,18}))?"
