@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 _RANKS_A_TASK: Final = 32
 _CALLS: Final = """
 INSERT INTO calls
-WITH codes AS (
+WITH lanes AS MATERIALIZED (SELECT DISTINCT "group", src_rank, dst_rank, channel FROM files), codes AS (
     SELECT "group", row_number() OVER (ORDER BY "group") AS code
-    FROM (SELECT DISTINCT "group" FROM files WHERE "group" IS NOT NULL)
+    FROM (SELECT DISTINCT "group" FROM lanes WHERE "group" IS NOT NULL)
 ), channels AS (
     SELECT *, row_number() OVER (ORDER BY src_rank, dst_rank, channel) AS channel_code
-    FROM (SELECT DISTINCT src_rank, dst_rank, channel FROM files WHERE channel IS NOT NULL)
+    FROM (SELECT DISTINCT src_rank, dst_rank, channel FROM lanes WHERE channel IS NOT NULL)
 )
 SELECT ("rank"::BIGINT << 32) | file_row_number, "rank", code, group_size,
     kind::VARCHAR::collective_kind, {seq}, step, greatest(in_bytes, out_bytes),

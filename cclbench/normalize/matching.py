@@ -82,10 +82,16 @@ FROM (SELECT *, coalesce(kind IN ('send', 'recv'), false) AS pair FROM calls)
 
 _PLACED: Final = """
 CREATE TABLE {to} AS
-SELECT *, row_number() OVER (PARTITION BY way, lane, number, "rank" ORDER BY start_ns, "row") - 1 AS place
-FROM {rows}
+WITH repeated AS (SELECT way, lane, number, "rank" FROM {rows} GROUP BY ALL HAVING count(*) > 1)
+SELECT *, 0 AS place FROM {rows} ANTI JOIN repeated USING (way, lane, number, "rank")
+UNION ALL
+SELECT *, row_number() OVER (PARTITION BY way, lane, number, "rank" ORDER BY start_ns, "row") - 1
+FROM {rows} SEMI JOIN repeated USING (way, lane, number, "rank")
 """
-"""Place of each row in its rank's order within the lane: a grouped call may run as several kernels."""
+"""Place of each row in its rank's order within the lane: a grouped call may run as several kernels.
+
+Most rows are the only one of their rank, and are not sorted.
+"""
 
 _PLACES: Final = f"""
 CREATE TABLE {{to}}_places AS
