@@ -109,6 +109,10 @@ def test_filters_and_the_order_are_in_the_address(browser: Browser, site: Path) 
         assert "sort=id.asc" in page.url
 
 
+FRAME = "new Promise(done => requestAnimationFrame(() => setTimeout(done, 20)))"
+"""Until columns that scrolling shows are rendered."""
+
+
 def test_a_cell_opens_its_evidence(browser: Browser, site: Path) -> None:
     with opened(browser, site, f"{ALL}&q=paper-00000&topic=Communication") as page:
         page.locator("#grid .tabulator-row .flag").first.click()
@@ -120,13 +124,16 @@ def test_a_cell_opens_its_evidence(browser: Browser, site: Path) -> None:
         page.locator("#grid .tabulator-row a").first.focus()
         for _ in range(30):
             page.keyboard.press("ArrowRight")
+            page.evaluate(FRAME)
             if page.evaluate("document.activeElement.querySelector('.n') !== null"):
                 break
         page.keyboard.press("Enter")
         assert page.locator("#evidence").is_visible()
         page.keyboard.press("Escape")
         # So do the cells of facts and of proved work.
-        for field, words in (("framework", "As paper published it."), ("rank", "not proved equal")):
+        for field, at, words in (("framework", 1e6, "As paper published it."), ("rank", 0, "not proved equal")):
+            page.evaluate("at => document.querySelector('.tabulator-tableholder').scrollLeft = at", at)
+            page.evaluate(FRAME)
             page.locator(f"#grid .tabulator-cell[tabulator-field={field}]").first.click()
             assert words in page.locator("#evidence").inner_text()
             page.get_by_role("button", name="Close").click()

@@ -105,6 +105,7 @@
         field: "n",
         headerSort: false,
         width: 40,
+        frozen: innerWidth > 700, // frozen columns are the first ones
         titleFormatter: () => el("span", { className: "hidden-words" }, "selected"),
         formatter: (cell) => {
           const row = cell.getData();
@@ -183,6 +184,7 @@
     columns: built,
     maxHeight: Math.max(360, innerHeight * 0.72),
     layout: "fitDataFill",
+    renderHorizontal: "virtual",
     renderVerticalBuffer: 90,
     rowHeight: 30,
     autoResize: false, // else each filter that changes the grid's height lays it out twice
@@ -377,9 +379,17 @@
   });
   addEventListener("hashchange", () => location.reload());
   // Arrow keys go from cell to cell of a row, Enter opens a cell's evidence.
+  const focusCell = (cell) => {
+    const target = cell.querySelector("a, input") ?? cell;
+    cell.tabIndex = -1;
+    target.focus();
+    // Scrolling renders other columns, which may take the focus away.
+    const again = () => document.activeElement === document.body && target.focus({ preventScroll: true });
+    requestAnimationFrame(() => setTimeout(again));
+  };
   at("grid").addEventListener("keydown", (event) => {
     const cell = event.target.closest(".tabulator-cell");
-    const step = { ArrowRight: "nextElementSibling", ArrowLeft: "previousElementSibling" }[event.key];
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!cell || (!step && event.key !== "Enter")) return;
     if (event.key === "Enter") {
       if (event.target !== cell) return;
@@ -387,11 +397,20 @@
       cell.click();
       return;
     }
-    const next = cell[step]?.matches(".tabulator-cell") ? cell[step] : null;
-    if (next) {
-      event.preventDefault();
-      next.tabIndex = -1;
-      (next.querySelector("a, input") ?? next).focus();
+    const row = grid.getRows("visible").find((one) => one.getElement() === cell.parentElement);
+    const columns = grid.getColumns();
+    const place = columns.findIndex((one) => one.getField() === cell.getAttribute("tabulator-field"));
+    const next = columns[place + step];
+    if (!row || !next) return;
+    event.preventDefault();
+    const element = row.getCell(next).getElement();
+    if (element.isConnected) {
+      focusCell(element);
+      return;
     }
+    const holder = at("grid").querySelector(".tabulator-tableholder");
+    const left = next.getElement().getBoundingClientRect().left - holder.getBoundingClientRect().left;
+    holder.scrollLeft += left - holder.clientWidth / 2;
+    requestAnimationFrame(() => setTimeout(() => focusCell(element)));
   });
 })();
