@@ -169,8 +169,10 @@ def test_a_site_is_written_whole_and_replaces_only_a_site(store: Store, tmp_path
     (other / "mine.txt").write_text("mine")
     with pytest.raises(UsageError, match=f"has no {MARK}"):
         build_site(store.folder, output=other)
+    with pytest.raises(UsageError, match="no such folder"):
+        build_site(store.folder, tmp_path / "none", output=tmp_path / "empty")
     with pytest.raises(UsageError, match="no run"):
-        build_site(tmp_path / "none", output=tmp_path / "empty")
+        build_site(output=tmp_path / "empty", store=tmp_path / "none")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out"]
     assert [path.name for path in other.iterdir()] == ["mine.txt"]
 

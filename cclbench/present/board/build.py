@@ -83,12 +83,12 @@ def build_site(
 
     A repository is a folder with workload_cards/: its data points are read into `store`, and with `verify`
     recomputed from their evidence.  Without places, the site is that of `store`.  `UsageError` if there are
-    no runs, or `output` is a folder of something else; a run that is not readable is left out, with the
-    reason.
+    no runs, a folder does not exist, or `output` is a folder of something else; a run that is not readable
+    is left out, with the reason.
     """
     with workspace(**options) as session, replaced_folder(output, MARK) as folder:
         found = _Found()
-        for place in places or (session.store.place,):
+        for place in places or (session.store,):
             _collect(place, found, session, verify)
         if not found.runs:
             where = ", ".join(map(str, places)) or session.store.place
@@ -108,10 +108,12 @@ def build_site(
         return site
 
 
-def _collect(place: str | Path, found: _Found, session: Workspace, verify: bool) -> None:
+def _collect(place: str | Path | Store, found: _Found, session: Workspace, verify: bool) -> None:
     """Add the runs of a store or of a repository."""
-    if not (Path(place) / "workload_cards").is_dir():
+    if isinstance(place, Store) or not (Path(place) / "workload_cards").is_dir():
         store = store_at(place)
+        if store is not place and not isinstance(store, RemoteStore) and not store.folder.is_dir():
+            raise UsageError(f"{place}: no such folder", hint="a folder of runs, or with workload_cards/")
         for stored in store.runs():
             found.add(stored, store)
         return
