@@ -15,9 +15,9 @@ from cclbench.ground.errors import InputError
 
 CARD_SUFFIXES: Final = (".yaml", ".yml")
 _CARD_KEY: Final = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
+"""A key that every card has, of either version, and configurations of launchers and trainers have not."""
 _DLIO_KEY: Final = re.compile(rb"^[ \t]+workflow[ \t]*:", re.MULTILINE)
 """Of DLIO's configuration, whose other keys are in a `workload` as well."""
-"""A key that every card has, of either version, and configurations of launchers and trainers have not."""
 _PIECE = 1024
 """Bytes read at a time from a damaged stream."""
 
