@@ -23,6 +23,7 @@ from cclbench.formats.job_log import JobLog, reading
 from cclbench.formats.job_log.columns import UNKNOWN
 from cclbench.formats.job_log.families import FAMILIES
 from cclbench.formats.job_log.layout import separated_columns
+from cclbench.formats.job_log.publishing import published_line
 from cclbench.formats.job_log.step_table import StepColumns, step_table
 from cclbench.formats.nccl_log import NcclLog
 
@@ -333,3 +334,12 @@ def test_lines_of_any_order_are_the_same_rows(lines: tuple[list[list[Line]], lis
     steps, alone = table["steps"].to_numpy().copy(), single["steps"].to_numpy().copy()
     steps[first] = alone[first] = 0
     assert steps.tolist() == alone.tolist()
+
+
+def test_digits_with_several_points_are_not_published() -> None:
+    """A date where a pattern reads a number."""
+    line = b" iteration 10/ 100 | elapsed time per iteration (ms): 17.29.1976 | lm loss: 1.5E+00 |"
+    published = published_line(line)
+    assert published is not None
+    assert b"1976" not in published
+    assert b"lm loss: 1.5E+00" in published
