@@ -379,13 +379,13 @@
   });
   addEventListener("hashchange", () => location.reload());
   // Arrow keys go from cell to cell of a row, Enter opens a cell's evidence.
+  const afterRendering = (then) => requestAnimationFrame(() => setTimeout(then));
   const focusCell = (cell) => {
     const target = cell.querySelector("a, input") ?? cell;
     cell.tabIndex = -1;
     target.focus();
     // Scrolling renders other columns, which may take the focus away.
-    const again = () => document.activeElement === document.body && target.focus({ preventScroll: true });
-    requestAnimationFrame(() => setTimeout(again));
+    afterRendering(() => document.activeElement === document.body && target.focus({ preventScroll: true }));
   };
   at("grid").addEventListener("keydown", (event) => {
     const cell = event.target.closest(".tabulator-cell");
@@ -411,6 +411,6 @@
     const holder = at("grid").querySelector(".tabulator-tableholder");
     const left = next.getElement().getBoundingClientRect().left - holder.getBoundingClientRect().left;
     holder.scrollLeft += left - holder.clientWidth / 2;
-    requestAnimationFrame(() => setTimeout(() => focusCell(element)));
+    afterRendering(() => focusCell(element));
   });
 })();
