@@ -25,6 +25,8 @@ COMPACT: Final = pa.schema(
     metadata=RESULTS.metadata,
 )
 """`schema.RESULTS` as it is held in memory: each word once, some 80 bytes a row."""
+_EMPTY: Final = pa.Table.from_batches([], COMPACT)
+"""Without chunks, which joining would have to go through in each column."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -80,7 +82,9 @@ def rows_of(table: pa.Table) -> list[Row]:
 
 def words_of(column: pa.ChunkedArray) -> list[str | None]:
     """The texts of a column of them, plain or as dictionaries; equal ones are one object."""
-    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    plain = not pa.types.is_dictionary(column.type)
+    # Equal words stand once in a dictionary, but each chunk of a column may have one of its own.
+    encoded = (column.dictionary_encode() if plain else column).unify_dictionaries().combine_chunks()
     words = encoded.dictionary.to_pylist()
     return [None if code is None else words[code] for code in encoded.indices.to_pylist()]
 
@@ -114,12 +118,12 @@ def join_tables(parts: Iterable[pa.Table]) -> pa.Table:
 
 def _batches(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The rows in tables of more than `IN_MEMORY` rows, and a last one of the others; each word once."""
-    waiting = [COMPACT.empty_table()]
+    waiting = [_EMPTY]
     for part in parts:
         waiting.append(part)
         if sum(map(len, waiting)) > IN_MEMORY:
             yield pa.concat_tables(waiting).unify_dictionaries().combine_chunks()
-            waiting = [COMPACT.empty_table()]
+            waiting = [_EMPTY]
     yield pa.concat_tables(waiting).unify_dictionaries()
 
 
