@@ -87,6 +87,8 @@ class Run:
     `record` is the manifest.
     """
 
+    figures = Results.from_tables(())
+
     def __init__(
         self,
         path: Path,
@@ -95,7 +97,8 @@ class Run:
         origin: Origin | None = None,
     ) -> None:
         self.path, self.window, self.origin = path, window, origin
-        self.figures = Results.from_tables(()) if figures is None else figures
+        if figures is not None:
+            self.figures = figures
 
     def with_figures(self, figures: Results, window: str) -> Run:
         """The same run with result rows."""
