@@ -130,8 +130,8 @@ class Tools:
         return answer_page(known, offset, full=full)
 
     def explain(self, name: str, offset: int = 0, full: bool = False) -> ToolAnswer:
-        """Explain a metric, finding, SQL view, table or setting: definition, formula, unit, limits; of views
-        and tables each column with type, unit and meaning."""
+        """Explain a metric, finding, SQL view, table, reader, setting or standard workload: definition,
+        formula, unit, limits; of views and tables each column with type, unit and meaning."""
         from cclbench.present.terminal.explanation import explanations
 
         if len(name) > LONGEST_NAME:
@@ -139,7 +139,8 @@ class Tools:
                 f"a name of {len(name):,} characters", hint=f"names have at most {LONGEST_NAME} characters"
             )
         explained = explanations([name])
-        rows = [*explained.metrics, *explained.findings, *explained.settings]
+        rows = [*explained.metrics, *explained.findings, *explained.readers]
+        rows += [*explained.settings, *explained.workloads]
         for view in explained.views:
             rows += [{key: value for key, value in view.items() if key != "columns"}, *view["columns"]]
         return answer_page(rows, offset, full=full, trusted=True)

@@ -46,7 +46,7 @@ COMMANDS: Final = {
     "diagnose": "Find what makes a run slow, what fixing it would gain, and what to try.",
     "list": "List metrics, findings, views, readers, operators, hardware, settings, workloads, runs, cards.",
     "remove": "Remove runs from the store; their traces are kept.",
-    "explain": "Explain a metric, a finding, a view, a setting or a standard workload.",
+    "explain": "Explain a metric, a finding, a view, a reader, a setting or a standard workload.",
     "sql": "Query the tables and views of a run with SQL.",
     "ops": "List operators by cost: time, FLOPs, bytes, and distance from the roofline.",
     "reproduce": "Write a micro-benchmark of an operator call, or compare its result with the trace.",

@@ -29,14 +29,15 @@ def metric_names(_: click.Context, __: click.Parameter, prefix: str) -> list[str
 
 
 def explained_names(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
-    """Names of metrics, findings, views, tables and settings."""
+    """Names of metrics, findings, views, tables, readers and settings."""
     from cclbench.analyzers.metric import METRICS
     from cclbench.findings.finding import FINDINGS
+    from cclbench.formats import READERS
     from cclbench.present.terminal.explanation import sql_table_schemas
     from cclbench.replay.change import CHANGES
     from cclbench.sql import VIEWS
 
-    known = (*METRICS, *FINDINGS, *VIEWS, *sql_table_schemas(), *CHANGES)
+    known = (*METRICS, *FINDINGS, *VIEWS, *sql_table_schemas(), *READERS, *CHANGES)
     return [name for name in known if name.startswith(prefix)]
 
 

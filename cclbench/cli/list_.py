@@ -36,8 +36,8 @@ def list_(what: str, store: Path, form: str) -> None:
     WHAT is metrics, findings, views, readers, operators (their cost models), hardware, settings, workloads
     (standard ones, which cards may name), runs or cards. Runs are those of the store, the newest first, cards
     those in workload_cards/ of the current folder. A plug-in that did not load is listed with its error. For
-    details, see `cclbench explain NAME` (metrics, findings, views, settings, workloads) and `cclbench
-    hardware show ID`.
+    details, see `cclbench explain NAME` (metrics, findings, views, readers, settings, workloads) and
+    `cclbench hardware show ID`.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def list_(what: str, store: Path, form: str) -> None:
 
     columns, rows_of = _LISTS[what]
     rows = rows_of(store)
-    tables = {"runs": runs_table, "cards": cards_table}
+    tables = {"runs": runs_table, "cards": cards_table, "readers": _readers_table}
     emit_answer(
         form,
         document={"schema": "list.v1", "what": what, "rows": rows},
@@ -96,21 +96,15 @@ def _view_rows(_: Path) -> Rows:
 
 def _reader_rows(_: Path) -> Rows:
     from cclbench.formats import READERS
+    from cclbench.present.terminal.readers import reader_row
 
-    rows = [
-        {
-            "name": reader.name,
-            "reads": reader.reads,
-            "formats": reader.description,
-            "extensions": list(reader.extensions),
-            "versions": reader.versions,
-            "capture": reader.capture,
-            "tested": reader.tested,
-            "origin": READERS.origin(name),
-        }
-        for name, reader in ((name, READERS.get(name)) for name in READERS)
-    ]
-    return rows + _broken_rows(READERS.broken, "formats")
+    return [*map(reader_row, READERS), *_broken_rows(READERS.broken, "formats")]
+
+
+def _readers_table(rows: Rows) -> list[Any]:
+    from cclbench.present.terminal.readers import readers_table
+
+    return readers_table(rows)
 
 
 def _operator_rows(_: Path) -> Rows:

@@ -49,6 +49,8 @@ def test_a_round_trip_through_all_tools(store: Path) -> None:
         assert "1.13× longer than A's" in told["versus"][0]["words"]
         half = await answer(client, "whatif", run=runs[0], settings=["kernels.time=x0.5"], full=True)
         assert half["rows"]
+        (reader,) = (await answer(client, "explain", name="kineto", full=True))["rows"]
+        assert reader["capture"].startswith("`torch.profiler`")
         table, *columns = (await answer(client, "explain", name="events", full=True))["rows"]
         assert (table["name"], [row["name"] for row in columns]) == ("events", EVENTS.names)
         assert all(row["meaning"] for row in columns)

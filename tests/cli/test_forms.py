@@ -206,7 +206,10 @@ def test_lists(call: Call, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     readers = told("list", "readers")["rows"]
     assert ".json.gz" in next(row for row in readers if row["name"] == "kineto")["extensions"]
     assert {"name": "mine", "formats": "did not load: ImportError: no module named mine"} in readers
-    assert "did not load: ImportError" in " ".join(call("list", "readers").out.split())
+    shown = call("list", "readers").out
+    assert "did not load: ImportError" in " ".join(shown.split())
+    (line,) = (line for line in shown.splitlines() if line.startswith("ascend_steps "))
+    assert line.endswith("  real, documentation")
     models = {row["name"]: row for row in told("list", "operators")["rows"]}
     product, layer = models["matrix_product"], models["te_linear"]
     said = (product["family"], product["flops"], product["tested"])
@@ -306,7 +309,7 @@ def test_every_word_of_the_field_names_metrics_that_there_are() -> None:
 
 
 def test_explain(call: Call, told: Told) -> None:
-    """By a name, an alias, a pattern, and any of the keys of a setting."""
+    """By a name, an alias, a pattern, and any of the keys of a setting; a reader as it is listed."""
     document = told("explain", "load_imbalance_ratio")
     assert document["schema"] == "explain.v1"
     (metric,) = document["metrics"]
@@ -319,6 +322,9 @@ def test_explain(call: Call, told: Told) -> None:
     (setting,) = told("explain", key)["settings"]
     assert (setting["name"], "median" in setting["values"]) == ("kernels.time", True)
     assert setting["definition"] in [row["definition"] for row in told("list", "settings")["rows"]]
+    (reader,) = told("explain", "ascend_steps")["readers"]
+    assert reader in told("list", "readers")["rows"]
+    assert reader["capture"].split()[0] in call("explain", "ascend_steps").out
     shown = call("explain", key, "host_bound").out
     assert shown.index("host_bound") < shown.index("kernels.time")
 

@@ -20,6 +20,15 @@ from cclbench.formats.texts import damaged_error, line_blocks, strip_decoration
 _SURE: Final = 0.7
 
 
+def _tested_families() -> dict[str, list[str]]:
+    """The families by the kind of evidence that each was tested on."""
+    by_kind: dict[str, list[str]] = {}
+    for family in FAMILIES:
+        kind, _, what = family.tested.partition(": ")
+        by_kind.setdefault(kind, []).append(f"{family.name} ({what})")
+    return by_kind
+
+
 class JobLog(EvidenceReader):
     """Reader of a job's log, by its lines about steps."""
 
@@ -28,7 +37,7 @@ class JobLog(EvidenceReader):
     extensions: tuple[str, ...] = (".log", ".txt", ".out", ".err")
     capture = "the output of a training job or server, as a file: `srun --label ... > job.log`"
     versions = "lines as printed in 2025 and 2026"
-    tested = "; ".join(f"{family.name}: {family.tested}" for family in FAMILIES)
+    tested = "; ".join(f"{kind}: {', '.join(listed)}" for kind, listed in _tested_families().items())
     after_other_text = True
     lists_calls = True
     withheld: Mapping[str, str] = {

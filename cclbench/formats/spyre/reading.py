@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 
 from cclbench.formats import Names, Rows, Trace
-from cclbench.formats.chrome_rows import ChromeRow, row_nanoseconds
 from cclbench.formats.json_events import JsonEvents
 from cclbench.formats.kineto.kinds import track_number
 from cclbench.formats.texts import exact_number
+from cclbench.formats.timeline.chrome_rows import ChromeRow, row_nanoseconds
 from cclbench.formats.timing_rows import MOST_BYTES
 from cclbench.formats.trace import LATEST_NS, impossible_value
 from cclbench.ground.errors import InputError

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A metric, a finding, a view, a setting or a standard workload explained on a terminal."""
+"""A metric, a finding, a view, a reader, a setting or a standard workload explained on a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -14,9 +15,11 @@ from rich.text import Text
 from cclbench.analyzers.aliases import refusal_of
 from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metrics
 from cclbench.findings.finding import FINDINGS, Detector
+from cclbench.formats import READERS
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.schema import TABLES as STORED_TABLES
 from cclbench.present.terminal.output import labelled_table
+from cclbench.present.terminal.readers import reader_row
 
 if TYPE_CHECKING:
     from cclbench.card.standard import StandardWorkload
@@ -34,11 +37,12 @@ _BETTER: Final = {"higher": "higher", "lower": "lower", None: "neither: it descr
 class Explanations(NamedTuple):
     """The explained entries, a row each."""
 
-    metrics: list[dict[str, Any]]
-    findings: list[dict[str, Any]]
-    views: list[dict[str, Any]]
-    settings: list[dict[str, Any]]
-    workloads: list[dict[str, Any]]
+    metrics: Sequence[dict[str, Any]]
+    findings: Sequence[dict[str, Any]] = ()
+    views: Sequence[dict[str, Any]] = ()
+    readers: Sequence[dict[str, Any]] = ()
+    settings: Sequence[dict[str, Any]] = ()
+    workloads: Sequence[dict[str, Any]] = ()
 
 
 def sql_table_schemas() -> dict[str, pa.Schema]:
@@ -49,15 +53,15 @@ def sql_table_schemas() -> dict[str, pa.Schema]:
 
 
 def explanations(names: Sequence[str]) -> Explanations:
-    """The metrics, findings, views, tables (as views), settings and standard workloads that names, globs or
-    aliases select; without names, all metrics.
+    """The metrics, findings, views, tables (as views), readers, settings and standard workloads that names,
+    globs or aliases select; without names, all metrics.
 
     `UsageError` for an unknown name, with near matches.
     """
     metrics = {name: METRICS.get(name) for name in names or METRICS if name in METRICS}
     others = [name for name in names if name not in metrics]
     if not others:
-        return Explanations([metric_explanation(metrics[name]) for name in sorted(metrics)], [], [], [], [])
+        return Explanations([metric_explanation(metrics[name]) for name in sorted(metrics)])
     from cclbench.card.standard import standard_workloads
     from cclbench.sql import VIEWS
 
@@ -65,16 +69,18 @@ def explanations(names: Sequence[str]) -> Explanations:
     findings = [finding_explanation(FINDINGS.get(name)) for name in others if name in FINDINGS]
     views = [view_row(VIEWS.get(name)) for name in others if name in VIEWS]
     views += [_table_row(name, tables[name]) for name in others if name in tables]
+    readers = [reader_row(name) for name in others if name in READERS]
     workloads = [workload_row(standard_workloads()[name]) for name in others if name in standard_workloads()]
     settings = []
-    explained = (FINDINGS, VIEWS, tables, standard_workloads())
+    explained = (FINDINGS, VIEWS, tables, READERS, standard_workloads())
     for name in [name for name in others if not any(name in known for known in explained)]:
         try:
             metrics |= {metric.name: metric for metric, _ in resolve_metrics([name])}
         except UsageError:
-            settings.append(_setting_row(name, [*FINDINGS, *VIEWS, *tables, *standard_workloads()]))
+            settings.append(_setting_row(name, list(chain(*explained))))
     return Explanations(
-        [metric_explanation(metrics[name]) for name in sorted(metrics)], findings, views, settings, workloads
+        [metric_explanation(metrics[name]) for name in sorted(metrics)],
+        *(findings, views, readers, settings, workloads),
     )
 
 
@@ -146,7 +152,7 @@ def _setting_row(name: str, others: Sequence[str]) -> dict[str, Any]:
         if setting.is_named(name):
             return setting_row(setting)
     hint = near(name, [*METRICS, *others, *CHANGES], OTHER_NAMES)
-    unknown = f"unknown metric, finding, view, table, setting or standard workload {name!r}"
+    unknown = f"unknown metric, finding, view, table, reader, setting or standard workload {name!r}"
     raise refusal_of(name) or UsageError(unknown, hint=hint)
 
 
