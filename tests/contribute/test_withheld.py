@@ -224,14 +224,17 @@ def test_of_a_job_s_log_the_library_s_lines_stay(tmp_path: Path) -> None:
         "acme-17:12:34 [0] NCCL INFO NCCL_TOPO_FILE set by environment to /opt/Moonshot.xml",
         "loss 3.2",
         "acme-17:12:34 [0] NCCL INFO Channel 00/02 :    0   1",
+        "acme-17:12:34 [0] NCCL INFO Channel 01/02 : 8953258471185696279 0 1",
     ]
     source = tmp_path / "job.log"
     source.write_text("\n".join(lines))
     target, counts = redacted(source)
-    kept = [line if i in (1, 2, 3, 6) else "" for i, line in enumerate(lines)]
-    copied = target.read_text()
-    assert TOKEN.sub("acme-17", copied).split("\n") == kept
-    assert len(set(TOKEN.findall(copied))) == 1
+    *kept, ring = (line if i in (1, 2, 3, 6, 7) else "" for i, line in enumerate(lines))
+    *copied, last = target.read_text().split("\n")
+    assert [TOKEN.sub("acme-17", line) for line in copied] == kept
+    assert len(set(TOKEN.findall("".join(copied)))) == 1
+    assert TOKEN.sub("acme-17", last, count=1).split(" : ")[0] == ring.split(" : ")[0]
+    assert "8953258471185696279" not in last
     assert counts == {"captured output": 2, "environment variable": 1}
     assert NcclLog().read(target).facts == NcclLog().read(source).facts != {}
 

@@ -15,8 +15,9 @@ _NUMBER: Final = re.compile(
     rb"|(?:rank|default|[DPT]P)\d{1,7}"
 )
 _DIGIT: Final = re.compile(rb"\d")
-_SEVERAL_POINTS: Final = re.compile(rb"\.[\d,]*\.")
-"""In no number, wherever a family's pattern reads one: a date or an address."""
+_NO_FIGURE: Final = re.compile(rb"\.[\d,]*\.|^\d{16}")
+"""In no figure, wherever a family's pattern reads one: the points of a date or an address, more digits than
+any count or time of a job has."""
 _OWN_WORDS: Final = frozenset(
     b"""
     iteration consumed samples tokens elapsed time per ms s throughput GPU TFLOP TFLOPs learning rate
@@ -64,7 +65,7 @@ def published_line(line: bytes) -> bytes | None:
             return word
         if not _NUMBER.fullmatch(word):
             return b"-"
-        is_read = not _DIGIT.search(unread, *match.span()) and not _SEVERAL_POINTS.search(word)
+        is_read = not _DIGIT.search(unread, *match.span()) and not _NO_FIGURE.search(word)
         return word if is_read else b"0".join(_DIGIT.split(word))
 
     return _WORD.sub(published_word, line)
