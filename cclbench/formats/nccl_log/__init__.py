@@ -50,7 +50,8 @@ class NcclLog(EvidenceReader):
         r"[ =]-?[0-9a-f]{1,19}\b|\b(?:sendbuff|recvbuff|acc|comm|commId|parent|stream) 0x[0-9a-f]{1,16}"
         r"|\b(?:[NR]CCL version ?:? ?|cudaDriverVersion |(?:HIP|ROCm) version ?: ?)"
         r"[\d.]{3,20}(?:\+cuda[\d.]{2,9})?"
-        r"|\bChannel \d{2,3}/(?:0x)?\d{1,3}(?: :(?: +\d{1,7}\b)+)?|\b\d{1,13} Bytes -> Algo \w{1,20} proto \w{1,20}"
+        r"|\bChannel \d{2,3}/(?:0x)?\d{1,3}(?: :(?: +\d{1,7}\b)+)?"
+        r"|\b\d{1,13} Bytes -> Algo \w{1,20} proto \w{1,20}"
         r"|(?<!\w)\d{1,4}(?:\[\d{1,7}\])? -> \d{1,4}(?:\[\d{1,7}\])?"
     )
     tested = (
