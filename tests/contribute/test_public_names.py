@@ -95,6 +95,9 @@ def test_numbers_of_a_line_stay_where_its_reader_reads_them() -> None:
 @pytest.mark.parametrize(
     ("text", "field", "is_figure"),
     [
+        ("[[1, 3], [2]]", "shape", True),
+        ("[1, 3] 442617846765", "shape", False),
+        ("4426 [1, 3]", "shape", False),
         ("125.72 W", "power.draw [W]", True),
         ("2024-01-15T10:11:12.5", "time", True),
         ("[32, 16384]", "shape", True),

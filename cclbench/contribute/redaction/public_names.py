@@ -57,7 +57,8 @@ _MEASURES: Final = re.compile(
 )
 """Words beside the number of a figure."""
 _BETWEEN_FIGURES: Final = re.compile(r"[,\[\]()]")
-_OF_NO_FIGURE: Final = frozenset("<>{}=|;&*`")
+_NO_FIGURE: Final = re.compile(r"[<>{}=|;&*`]|\]\s*\w|\w\s*\[")
+"""In no figure: signs of other texts, a number beside a list."""
 _READ: Final = re.compile(
     r"\b(?:pred|token|bf16|[suf](?:4|8|16|32|64)|f8e\dm\d\w{0,4}|c64|c128)\[[\d,<= ]*\](?:\{[\dTLSE,:()]*\})?"
     r"|\bsizes = \[[\[\]\d, ]*\]|\b(?:seq|op_id|stashed seq) ?= ?\d{1,10}\b|\bProfilerStep#\d{1,9}"
@@ -264,7 +265,7 @@ class PublicNames:
         return (
             figures is not None
             and figures.fullmatch(field.strip()) is not None
-            and not _OF_NO_FIGURE.intersection(text)
+            and _NO_FIGURE.search(text) is None
             and (
                 (field.endswith("_ps") and _PICOSECONDS.fullmatch(text) is not None)
                 or all(map(_is_measured, filter(None, map(str.strip, _BETWEEN_FIGURES.split(text)))))
