@@ -292,7 +292,7 @@ def _unmatched_findings(case: Case) -> Iterator[Finding]:
     names = {row.collective for row in case.parts(_EXPOSED_BY) if row.collective}
     parts = ((case.ranks(_EXPOSED_BY, collective=name).get(rank, 0.0), name) for name in names)
     kinds = sorted(parts, reverse=True)
-    kind_words = "" if (kinds or [(0.0, UNKNOWN)])[0][1] == UNKNOWN else parts_words(kinds)
+    kind_words = "" if max(kinds, default=(0.0, UNKNOWN))[1] == UNKNOWN else parts_words(kinds)
     kind_words += ", on a compute stream" if _on_compute_stream(case) else ""
     yield case.finding(
         "exposed_communication",

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
 
 from cclbench.analyzers.aliases import refusal_of
 from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metrics
@@ -18,7 +16,7 @@ from cclbench.findings.finding import FINDINGS, Detector
 from cclbench.formats import READERS
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.schema import TABLES as STORED_TABLES
-from cclbench.present.terminal.output import labelled_table
+from cclbench.present.terminal.output import named_fields
 from cclbench.present.terminal.readers import reader_row
 
 if TYPE_CHECKING:
@@ -169,15 +167,13 @@ def workload_paragraph(row: dict[str, Any]) -> list[RenderableType]:
     fields += [("open", f"{path}: {why}") for path, why in row["open"].items()]
     fields += [("may vary", ", ".join(row["vary"])), *(("capture", rule) for rule in row["capture"])]
     fields += [("source", row["source"]), ("in a card", f"workload: {{standard: {row['name']}}}")]
-    lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
-    return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
+    return named_fields(row["name"], fields)
 
 
 def setting_paragraph(row: dict[str, Any]) -> list[RenderableType]:
     """A setting's name, definition and values, a line for each field."""
     fields = (("setting", row["definition"]), ("values", row["values"]), ("from", row["origin"]))
-    lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
-    return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
+    return named_fields(row["name"], fields)
 
 
 def view_paragraph(row: dict[str, Any]) -> list[RenderableType]:
@@ -188,8 +184,7 @@ def view_paragraph(row: dict[str, Any]) -> list[RenderableType]:
         for column in row["columns"]
     ]
     fields += [("reads", ", ".join(row["reads"])), ("example", row["example"]), ("from", row["origin"])]
-    lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
-    return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
+    return named_fields(row["name"], fields)
 
 
 def paragraph_of_finding(row: dict[str, Any]) -> list[RenderableType]:
@@ -201,8 +196,7 @@ def paragraph_of_finding(row: dict[str, Any]) -> list[RenderableType]:
         for action in listed
     ]
     fields.append(("from", row["origin"]))
-    lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
-    return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
+    return named_fields(row["name"], fields)
 
 
 def explanation_paragraph(row: dict[str, Any]) -> list[RenderableType]:
@@ -219,5 +213,4 @@ def explanation_paragraph(row: dict[str, Any]) -> list[RenderableType]:
         ("aliases", ", ".join(row["aliases"]) or "none"),
         ("version", f"{row['version']}, from {row['origin']}"),
     )
-    lines = labelled_table(((label, Text(text)) for label, text in fields if text is not None), "dim")
-    return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
+    return named_fields(row["name"], [(label, text) for label, text in fields if text is not None])

@@ -245,6 +245,15 @@ def labelled_table(rows: Iterable[tuple[str | Text, str | Text]], style: str = "
     return table
 
 
+def named_fields(name: str, fields: Iterable[tuple[str, str]]) -> list[RenderableType]:
+    """A name, and below it a line for each field."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
+    return [Text(name, "bold"), Padding(lines, (0, 0, 1, 2))]
+
+
 def number_table(rows: Sequence[dict[str, str | None]], *, texts: Collection[str]) -> Table:
     """The rows as a table of numbers, except the columns `texts`; empty columns are left out."""
     from rich import box

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from cclbench.formats import READERS
-from cclbench.present.terminal.output import grid_table, labelled_table
+from cclbench.present.terminal.output import grid_table, named_fields
 
 
 def reader_row(name: str) -> dict[str, Any]:
@@ -52,5 +51,4 @@ def reader_paragraph(row: Mapping[str, Any]) -> list[RenderableType]:
         ("tested", row["tested"]),
         ("from", row["origin"]),
     )
-    lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
-    return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
+    return named_fields(row["name"], fields)
