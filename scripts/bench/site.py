@@ -152,10 +152,7 @@ def opened(browser: Browser, address: str, scheme: str = "light", width: int = 1
     context = browser.new_context(viewport={"width": width, "height": 900}, **how)
     page = context.new_page()
     said: list[str] = []
-    page.on(
-        "console",
-        lambda message: None if OF_PLAYWRIGHT in message.text else said.append(message.text),
-    )
+    page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     own = ("file:", "data:", "blob:")
     page.on("request", lambda request: None if request.url.startswith(own) else said.append(request.url))
@@ -164,7 +161,7 @@ def opened(browser: Browser, address: str, scheme: str = "light", width: int = 1
         page.wait_for_selector("#grid[data-ready='1']")
     yield page
     context.close()
-    for line in dict.fromkeys(said):
+    for line in dict.fromkeys(line for line in said if OF_PLAYWRIGHT not in line):
         print(f"  SAID {address.rpartition('/')[2]}: {line[:300]}")
 
 

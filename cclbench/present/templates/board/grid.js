@@ -1,7 +1,7 @@
 "use strict";
 // The board: a grid of rows with filters, ranks and evidence; its state is in the address.
 (() => {
-  const { B, at, el, rows, metrics, figure, label, figureNode, tag, runLink } = Site;
+  const { B, at, el, rows, metrics, figure, label, number, figureNode, tag, runLink } = Site;
   const { pageOfPair, fill, text, state, readState, setState } = Site;
   readState();
   const asked = () => ({ published: state.has("published"), modelled: state.has("modelled") });
@@ -24,21 +24,21 @@
     const changed = rows.filter((row) => row.rank !== (ranks.get(row.n) ?? null));
     return changed.map((row) => ({ n: row.n, rank: ranks.get(row.n) ?? null }));
   };
+  const openTopics = () => new Set(state.getAll("topic"));
+  const shownMetrics = () => {
+    const open = openTopics();
+    return metrics.filter((metric) => metric.key || open.has(metric.topic));
+  };
   // Modelled figures are hidden by the style of the page, and left out of sorting.
-  const modelled = [];
-  for (const metric of metrics) {
-    const field = `m${metric.k}`;
-    for (const [n, place] of metric.places) {
-      const value = metric.values[place];
-      rows[n][field] = value;
-      if (value !== null && text(B.cells[metric.cells[place]][1]) === "modelled")
-        modelled.push([rows[n], field, value]);
-    }
-  }
-  const setModelled = () => {
-    const shown = state.has("modelled");
-    document.body.classList.toggle("with-modelled", shown);
-    for (const [row, field, value] of modelled) row[field] = shown ? value : null;
+  const setValues = () => {
+    const withModelled = state.has("modelled");
+    document.body.classList.toggle("with-modelled", withModelled);
+    const hidden = B.cells.map((cell) => !withModelled && text(cell[1]) === "modelled");
+    for (const { k, places, values, cells } of shownMetrics())
+      for (const row of rows) {
+        const place = places[row.n];
+        if (place >= 0) row[`m${k}`] = hidden[cells[place]] ? null : values[place];
+      }
   };
   const setPredicate = () => {
     const words = (state.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
@@ -58,14 +58,29 @@
     titleFormatter: headed(title),
     ...more,
   });
-  const asNumber = { sorter: "number", sorterParams: { alignEmptyValues: "bottom" } };
+  // Rows without a figure come last in either direction.
+  const compareNumbers = (a, b, rowA, rowB, own, direction) => {
+    const missing = Number((a ?? null) === null) - Number((b ?? null) === null);
+    return (missing && (direction === "asc" ? missing : -missing)) || (a ?? 0) - (b ?? 0);
+  };
+  const asNumber = { sorter: compareNumbers };
   const headOf = (title) => ({ title, titleFormatter: () => document.createTextNode(title) });
   const plain = (cell) => document.createTextNode(cell.getValue() ?? "");
   const evidenceOf = (metric) => (event, cell) => showEvidence(cell.getRow().getData(), metric);
   const openFact = (words) => (event, cell) => showFact(cell.getRow().getData(), cell.getValue(), words);
   const openWork = (event, cell) => showWork(cell.getRow().getData());
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `600 13px ${getComputedStyle(document.body).fontFamily}`; // of the heads in site.css
+  const textWidth = (words) => Math.ceil(pen.measureText(words).width);
+  // Tabulator measures a column without a width by laying the page out anew for each.
+  const metricWidth = (title, metric) => {
+    const largest = metric.values.reduce((most, value) => Math.max(most, Math.abs(value ?? 0)), 0);
+    return Math.max(textWidth(title) + 40, textWidth(`⚑ ~-${number(largest, metric)}`) + 14);
+  };
+  const metricTitle = (metric) => `${label(metric)}${metric.symbol && ` [${metric.symbol}]`}`;
   const metricColumn = (metric) =>
-    column(`${label(metric)}${metric.symbol && ` [${metric.symbol}]`}`, `m${metric.k}`, {
+    column(metricTitle(metric), `m${metric.k}`, {
+      width: metricWidth(metricTitle(metric), metric),
       hozAlign: "right",
       ...asNumber,
       headerSortStartingDir: metric.better === "lower" ? "asc" : "desc",
@@ -90,15 +105,13 @@
       ),
   });
   const columns = () => {
-    const open = new Set(state.getAll("topic"));
     const topics = new Map([
       ["Throughput", []],
       ["Serving", []],
     ]);
     const first = new Set(Object.keys(B.rankings));
-    for (const metric of [...metrics].sort((a, b) => first.has(b.name) - first.has(a.name)))
-      if (metric.key || open.has(metric.topic))
-        topics.set(metric.topic, [...(topics.get(metric.topic) ?? []), metric]);
+    for (const metric of shownMetrics().sort((a, b) => first.has(b.name) - first.has(a.name)))
+      topics.set(metric.topic, [...(topics.get(metric.topic) ?? []), metric]);
     return [
       {
         title: "",
@@ -153,7 +166,7 @@
   };
 
   const order = (value) => value ?? Infinity;
-  setModelled();
+  setValues();
   setPredicate();
   for (const { n, rank } of ranked()) rows[n].rank = rank;
   const ordered = [...rows].sort(
@@ -180,10 +193,9 @@
   const built = columns();
   const fields = built.flatMap((one) => one.columns ?? one).map((one) => one.field);
   const grid = new Tabulator("#grid", {
-    data: ordered,
     columns: built,
     maxHeight: Math.max(360, innerHeight * 0.72),
-    layout: "fitDataFill",
+    layout: "fitColumns",
     renderHorizontal: "virtual",
     renderVerticalBuffer: 90,
     rowHeight: 30,
@@ -303,7 +315,7 @@
     at(name).checked = state.has(name);
     at(name).addEventListener("change", () => {
       setState(name, at(name).checked ? "1" : "");
-      setModelled();
+      setValues();
       rerank();
       refilter();
     });
@@ -342,12 +354,13 @@
     at("filters").open ||= state.has(filterName(name));
   }
   for (const topic of new Set(metrics.map((metric) => metric.topic))) {
-    const box = el("input", { type: "checkbox", checked: state.getAll("topic").includes(topic) });
+    const box = el("input", { type: "checkbox", checked: openTopics().has(topic) });
     box.addEventListener("change", () => {
       const open = state.getAll("topic").filter((name) => name !== topic);
       state.delete("topic");
       for (const name of box.checked ? [...open, topic] : open) state.append("topic", name);
       setState("", "");
+      setValues();
       grid.setColumns(columns());
     });
     at("topic-list").append(el("label", {}, box, ` all of: ${topic}`));
@@ -365,10 +378,15 @@
     asked,
     facts: facts.map(([name]) => [name, filterName(name)]),
     rows: () => grid.getData("active"),
-    metrics: () => metrics.filter((metric) => metric.key || state.getAll("topic").includes(metric.topic)),
+    metrics: shownMetrics,
   };
-  grid.on("tableBuilt", () => {
-    refilter();
+  grid.on("tableBuilt", async () => {
+    // Tabulator draws two more widths of the grid on either side; a column or two are enough.
+    grid.columnManager.renderer.calcWindowBuffer = function () {
+      this.windowBuffer = 300;
+    };
+    refilter(); // before there are rows: all of them would be drawn otherwise
+    await grid.setData(ordered);
     const focus = rows.find((row) => row.id === state.get("focus"));
     if (focus) grid.scrollToRow(focus.n, "center", false).catch(() => {});
     at("grid").dataset.ready = "1";

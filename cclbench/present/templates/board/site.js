@@ -31,19 +31,24 @@ const Site = (() => {
     rank: null,
     ...Object.fromEntries(facts.map(([name, of]) => [name, text(of[n])])),
   }));
-  const spread = (ranges) =>
-    ranges.flatMap(([first, count]) => Array.from({ length: count }, (_, i) => first + i));
+  // Of each row the place of its figure, -1 where it has none; `ranges` are [first row, number of rows].
+  const placesOf = (ranges) => {
+    const places = new Int32Array(rows.length).fill(-1);
+    let place = 0;
+    for (const [first, count] of ranges) for (let n = first; n < first + count; n++) places[n] = place++;
+    return places;
+  };
   const metrics = (B?.metrics ?? []).map((metric, k) => ({
     ...metric,
     k,
-    places: new Map(spread(B.figures[k].rows).map((n, i) => [n, i])),
+    places: placesOf(B.figures[k].rows),
     values: unpack(B.figures[k].values),
     cells: unpack(B.figures[k].cells),
   }));
   for (const row of rows) row.workload = [row.model, row.phase].filter(Boolean).join(" ") || "unknown";
   const figure = (row, metric) => {
-    const place = metric.places.get(row.n);
-    if (place === undefined) return null;
+    const place = metric.places[row.n];
+    if (place < 0) return null;
     const [status, provenance, reason, window, version, source] =
       B.cells[metric.cells[place]].map(text);
     return { value: metric.values[place], status, provenance, reason, window, version, source };
@@ -53,11 +58,12 @@ const Site = (() => {
     one !== null && one.value !== null && (asked.modelled || one.provenance !== "modelled");
   const label = (metric) =>
     metric.name.replace(/^[^.]*\./, "").replace(/\[(.*)\]$/, (_, part) => ` ${part.replace(/\w+=/g, "")}`);
+  const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
   const number = (value, metric) => {
     const scaled = value / metric.factor,
       size = Math.abs(scaled);
     if (scaled === 0) return "0";
-    if (size >= 999.5) return scaled.toLocaleString("en-US", { maximumFractionDigits: 0 });
+    if (size >= 999.5) return whole.format(scaled);
     return size < 0.001 ? scaled.toExponential(2) : scaled.toPrecision(3);
   };
   const plainly = { factor: 1 };
@@ -139,7 +145,7 @@ const Site = (() => {
     const valued = own.filter(([, one]) => one.value !== null),
       missing = own.filter(([, one]) => one.value === null);
     const { columns, texts } = globalThis.PUBLISHED;
-    const place = spread(globalThis.PUBLISHED.rows).indexOf(row.n);
+    const place = placesOf(globalThis.PUBLISHED.rows)[row.n];
     const told = Object.entries(columns)
       .map(([name, numbers]) => [name, unpack(numbers)[place]])
       .filter(([, code]) => code !== null);
