@@ -60,8 +60,10 @@ def metric_lines(subjects: Sequence[ComparisonSubject], metrics: Sequence[Metric
 def _narrowing_keys(subject: ComparisonSubject, metric: MetricName) -> Iterator[tuple[tuple[str, str], ...]]:
     """Keys of a subject's partial rows of a metric; the ends of a band are not figures of their own."""
     for row in subject.results.rows:
+        if row.metric != metric or not row.has_value or row.stat in _BAND:
+            continue
         keys = tuple((key, value) for key in KEYS if (value := getattr(row, key)) is not None)
-        if row.metric == metric and row.has_value and keys and row.stat not in _BAND:
+        if keys:
             yield keys
 
 

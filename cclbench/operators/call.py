@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -126,6 +127,7 @@ class Call:
 _NO_TENSOR = ("", "Scalar", "ScalarList", "GenericList", "None", "Device", "Str", "Bool", "Int", "Float")
 
 
+@lru_cache(maxsize=2048)  # the ranks of a job call alike
 def parse_call(
     name: str,
     shapes: str | None,

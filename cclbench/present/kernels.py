@@ -132,9 +132,12 @@ def kernels_of(stored: Run, window: str) -> RunKernels | None:
         f" AND rank IN ({', '.join(map(str, ranks))}))"
         for (policy, still_open), ranks in policies.items()
     )
-    for kind, kinds in (("kernel", "'kernel', 'graph'"), ("op", "'op'")):
+    for kind, kinds in (("kernel", ("kernel", "graph")), ("op", ("op",))):
+        if stored.record.event_kinds.isdisjoint(kinds):
+            continue
+        listed = ", ".join(map(repr, kinds))
         rows = stored.sql(
-            _SQL.format(name=LONG_NAME, windows=windows, kinds=kinds, most=MOST_NAMES)
+            _SQL.format(name=LONG_NAME, windows=windows, kinds=listed, most=MOST_NAMES)
         ).to_pylist()
         if rows:
             times = tuple(KernelTime(*(row[field.name] for field in fields(KernelTime))) for row in rows)

@@ -37,6 +37,7 @@ MOST_LANES: Final = 24
 """Most streams, those with the most work; at least one of each rank."""
 MOST_SPANS: Final = 12_000
 MOST_BYTES: Final = 300_000
+_NOTHING: Final = "the device ran nothing in the step"
 _FINEST: Final = 1 << 20
 """Cells of the step at the finest resolution."""
 _COARSER: Final = 4
@@ -44,12 +45,13 @@ _NAME: Final = 64
 _ESCAPED: Final = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
 _COLOURS: Final = {"copy": "copy", "memset": "copy", "graph": "graphs"}
 """Colour by kind; else by category."""
+_KINDS: Final = ("kernel", "copy", "memset", "graph")
 _SQL: Final = """
     WITH inside AS (
         SELECT track, kind::VARCHAR AS kind, category::VARCHAR AS category, {name} AS name,
             greatest(start_ns, {begin}) - {begin} AS since_ns,
             least(start_ns + dur_ns, {end}) - greatest(start_ns, {begin}) AS ns
-        FROM events WHERE rank = {rank} AND side = 'device' AND kind IN ('kernel', 'copy', 'memset', 'graph')
+        FROM events WHERE rank = {rank} AND side = 'device' AND kind IN {kinds}
             AND dur_ns > 0 AND start_ns < {end} AND start_ns + dur_ns > {begin}
     )
     SELECT track, kind, category, name, since_ns, ns, 1 AS number, ns AS busy_ns
@@ -94,6 +96,8 @@ def step_spans(run: Run) -> StepSpans | str:
         step, windows = chosen_step(found, clocks, None)
     except UsageError as error:
         return str(error)
+    if run.record.event_kinds.isdisjoint(_KINDS):
+        return _NOTHING
     begin, end = min(first for first, _ in windows.values()), max(last for _, last in windows.values())
     shown = least_and_most_waiting(sorted(windows), rank_waits(run.collectives(), begin, end), MOST_RANKS)
     cell, text, lanes, left_out = max((end - begin) // _FINEST, 1), "", 0, 0
@@ -107,7 +111,7 @@ def step_spans(run: Run) -> StepSpans | str:
                 break
         cell *= _COARSER
     if not lanes:
-        return "the device ran nothing in the step"
+        return _NOTHING
     merged = any(row["number"] > 1 for _, rows in chosen for row in rows)
     notes = [f"work shorter than {humanise(cell / 1e9, 's')} is merged"] if merged else []
     if len(shown) < len(windows):
@@ -127,8 +131,11 @@ def _rank_spans(
     middle = np.array([sum(window) // 2], np.int64)
     shift = int((middle - known.on_common_clock(middle))[0])
     begin, end = (at + shift for at in window)
-    most = MOST_SPANS + 1
-    return run.sql(_SQL.format(name=LONG_NAME, begin=begin, end=end, rank=rank, cell=cell, most=most))
+    return run.sql(
+        _SQL.format(
+            name=LONG_NAME, begin=begin, end=end, rank=rank, kinds=_KINDS, cell=cell, most=MOST_SPANS + 1
+        )
+    )
 
 
 def _chosen_lanes(tables: Mapping[int, pa.Table]) -> tuple[list[tuple[str, list[dict[str, Any]]]], int]:

@@ -217,9 +217,11 @@ def read_table(
         return checked_rows(rows, schema, path)
 
 
-def read_row_groups(path: Path, schema: pa.Schema, words: Sequence[str] = ()) -> Iterator[pa.Table]:
+def read_row_groups(
+    path: Path, schema: pa.Schema, words: Sequence[str] = (), listed: StoredFile | None = None
+) -> Iterator[pa.Table]:
     """All rows of a run's file, a row group at a time; see `opened_table`."""
-    with opened_table(path, schema, words) as file:
+    with opened_table(path, schema, words, listed) as file:
         for group in range(file.num_row_groups):
             threads = file.metadata.row_group(group).num_rows > SMALL_ROWS
             yield checked_rows(file.read_row_group(group, use_threads=threads), schema, path)

@@ -260,6 +260,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.ranks) and all(rank.facts.works_on == "host" for rank in self.ranks)
 
     @property
+    def event_kinds(self) -> set[str]:
+        """The kinds of which a rank has events."""
+        return {kind for rank in self.ranks for kind, rows in rank.rows.items() if rows}
+
+    @property
     def inference_note(self) -> str | None:
         """A note on results that depend on inferred process groups; None without any."""
         if self.inference is None or self.inference.group is None:

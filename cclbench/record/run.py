@@ -307,8 +307,11 @@ class Run:
 
         Rows computed from another run, or before a file of this one changed, are ignored.
         """
-        path = self.results_file
-        return None if path is None else Results.from_tables(read_row_groups(path, COMPACT, WORDS))
+        published = self.tables.get("results")
+        path = self.path / RESULTS_FILE if published else self.results_file
+        if path is None:
+            return None
+        return Results.from_tables(read_row_groups(path, COMPACT, WORDS, published[0] if published else None))
 
     @property
     def results_file(self) -> Path | None:

@@ -261,6 +261,7 @@ def _add_properties(
 ) -> None:
     """Add what the kinds of the work of a key have in common: operators, families, precisions, sizes."""
     products: dict[int, ProductSizes | None] = {}
+    families = [{family} if (family := kind.model_family) else set[str]() for kind in works.kinds]
     pair = (codes * len(works.kinds) + works.kind[work]) * 2 + sole
     for entry in _first_of_values(pair, np.ones(len(work), np.bool_)):
         key_sums, number = sums[codes[entry]], int(works.kind[work[entry]])
@@ -270,7 +271,7 @@ def _add_properties(
         if number not in products:
             products[number] = product_sizes(kind.call, kind.cost) if kind.cost else None
         key_sums.products |= {products[number] if cost else None}
-        key_sums.families |= {kind.model_family} if kind.model_family and sole[entry] else set()
+        key_sums.families |= families[number] if sole[entry] else set()
         key_sums.precisions |= {cost.precision} if cost and cost.precision else set()
         key_sums.assumptions |= {cost.assumes} if cost and cost.assumes else set()
 

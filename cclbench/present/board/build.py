@@ -23,7 +23,7 @@ from cclbench.engine.processes import SMALL_BYTES
 from cclbench.ground.destination import replaced_folder
 from cclbench.ground.errors import CclbenchError, InputError, UsageError
 from cclbench.present.board.document import Board
-from cclbench.present.board.origin import PageOrigin, origin_of
+from cclbench.present.board.origin import origin_of
 from cclbench.present.board.pages import MARK, Headline, SiteContent, write_site
 from cclbench.present.board.rows import BoardEntry, BoardRow, page_name, read_run
 from cclbench.present.board.series import read_series
@@ -225,8 +225,10 @@ class _Pair(NamedTuple):
 
 
 class _RunPage(NamedTuple):
+    row: BoardRow
     run: Run
-    origin: PageOrigin
+    data_point: DataPointPlace | None
+    verified: str | None
     path: Path
 
 
@@ -254,9 +256,9 @@ def _write_pages(
     for row in board.rows:
         if row.published is None:
             place = by_id[row.id]
-            run = found.shown(place)
-            origin = origin_of(row, run, found.data_points.get(place), found.verified.get(row.id))
-            own.append(_RunPage(run, origin, folder / "runs" / page_name(row.id)))
+            data_point, verified = found.data_points.get(place), found.verified.get(row.id)
+            path = folder / "runs" / page_name(row.id)
+            own.append(_RunPage(row, found.shown(place), data_point, verified, path))
     for name in ("compare", "runs"):
         (folder / name).mkdir()
     tasks: list[_Pair | _RunPage] = [*compared, *own]
@@ -287,7 +289,8 @@ def _slower_first(board: Board, pair: tuple[int, int]) -> tuple[int, int]:
 def _write_page(task: _Pair | _RunPage) -> tuple[str, str]:
     """Write a page; the outcome and verdict of a comparison."""
     if isinstance(task, _RunPage):
-        write_page(run_page(run_subject("", task.run), origin=task.origin), task.path)
+        origin = origin_of(task.row, task.run, task.data_point, task.verified)
+        write_page(run_page(run_subject("", task.run), origin=origin), task.path)
         return "", ""
     compared = compare(task.base, task.other, store=task.store, engine=SERIAL)
     write_page(comparison_page(compared, in_site=True), task.path)

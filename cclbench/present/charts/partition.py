@@ -217,11 +217,13 @@ def _fill_style(one: StepSlice) -> dict[str, Any]:
 def _stack_slices(
     axes: Axes, run: int, bar: PartitionBar, place: float, longest: float, titles: dict[str, str]
 ) -> None:
+    from matplotlib.patches import Rectangle
+
     left = 0.0
     for index, (one, seconds) in enumerate(bar.slices):
-        (drawn_,) = axes.barh(place, seconds, left=left, height=0.8, **_fill_style(one))
         gid = f"bar-{run}-{place:g}-{index}"
-        drawn_.set_gid(gid)
+        # `barh` would fit the axes to each one anew.
+        axes.add_artist(Rectangle((left, place - 0.4), seconds, 0.8, gid=gid, **_fill_style(one)))
         share = seconds / bar.total_seconds if bar.total_seconds else 0.0
         titles[gid] = (
             f"{bar.name}: {one.label} {humanise(seconds, 's')}, {humanise(share, '1')} of"

@@ -111,7 +111,7 @@ def kernels_of(run: ComparisonSubject) -> tuple[list[KernelWork], str]:
     stored = run.stored
     if not stored.ranks:
         return [], "the run has no trace"
-    rows = stored.sql(_KERNELS).to_pylist()
+    rows = stored.sql(_KERNELS).to_pylist() if "kernel" in stored.record.event_kinds else []
     if not rows:
         if run.results.value(_BOUND_SHARE) is not None:
             return [], "the trace states no FLOPs of kernels; see the operators' roofline, by cost models"
