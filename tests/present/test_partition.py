@@ -81,7 +81,7 @@ def test_extremes() -> None:
 
 def test_the_picture_stacks_the_parts() -> None:
     axes = drawn(bar("rank 0", 0.004, 0.001, 0.002, 0.0, 0.003), bar("rank 5", 0.001, 0, 0, 0, 0.004))
-    parts = [container[0] for container in axes.containers[: len(SLICES)]]
+    parts = axes.patches[: len(SLICES)]
     assert [part.get_x() for part in parts] == pytest.approx((0, 0.004, 0.005, 0.007, 0.007))
     assert [part.get_width() for part in parts] == pytest.approx((0.004, 0.001, 0.002, 0, 0.003))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0", "rank 5"]
