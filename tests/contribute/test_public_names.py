@@ -28,6 +28,10 @@ PUBLIC = (
     "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn",
     "NVIDIA A100-PG509-200",
     "MyModel7B_0",
+    "_ZN2at6native12_GLOBAL__N_113renorm_kernelIddKiEEvPT_PT1_T0_S8_lllPKl.kd",
+    "_ZN2at6native18elementwise_kernelILi128ELi2EZNS0_22gpu_kernel_impl_nocastIZZZNS0_15neg_kernel_cudaERNS_18"
+    "TensorIteratorBaseEENKUlvE0_clEvENKUlvE5_clEvEUlfE_EEvS4_RKT_EUliE_EEviT1_",
+    "_Z22ncclDevKernel_SendRecv24ncclDevKernelArgsStorageILm4096EE",
 )
 
 
@@ -54,6 +58,13 @@ def test_a_public_name_stays(name: str) -> None:
         *((secret, "") for secret in ("B-T8 111", "0x11, 0x11, 0x11")),
         *((f"gemm {secret}", "") for secret in ("(52.11, 13.11)", "ABC-1111", "11:11:fe", "A1B2C3")),
         ("acmé", ""),
+        *(
+            (f"_Z{secret}", "")
+            for secret in (
+                *("ZxjxBtmfI", "xjxBtmfI", "4gemmPfxjxBtmfI", "4gemmPf4711", "4acmePf", "4gemmPfE", "4gem"),
+                "N2at6native45_GLOBAL__N__0f1a8107_4_acme_cu_49f7391c_22222224gemmEv",
+            )
+        ),
         *(
             (text, "")
             for text in ("jit_acme(123)", "cudaAcme_v3020", "hcom_acme__1_0", "s8acme[12]", "f(acme_v3020)")

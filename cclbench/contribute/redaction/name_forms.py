@@ -75,11 +75,22 @@ _PRODUCT: Final = re.compile(
 """Names of products of cuBLAS, cuDNN and CUTLASS: architecture, types, tiles, stages, layouts, alignment."""
 _SIZES_WITHIN: Final = re.compile(rf"(?<!\d)(?:{_N}(?:x{_N})+|{_SHAPE})(?!\d)")
 _CODE: Final = re.compile(
-    r"[ST][0-9A-Z]{0,2}_|DF\d{1,2}[bx_]?|(?<=L[a-z])n?\d{1,7}E|(?<=E)\d{1,2}_|\d{1,3}|[A-Za-z_.]"
+    r"[ST][0-9A-Z]{0,2}_|S[tabsiod]|Tn|DF\d{1,2}[bx_]?|D[pnvati0-5]|C[1-5]|U[lt]"
+    r"|(?:a[adnS]|c[lov]|dv|e[oq]|g[et]|ix|l[est]|m[ilm]|n[egt]|oo|or|p[lp]|r[ms])(?=[EIL])"
+    r"|(?<=L[a-z])n?\d{1,7}E|(?<=E)\d{1,2}(?=[_E])|(?<=A)\d{1,4}(?=_)|(?<=Dv)\d{1,3}(?=_)|(?<=_)\d{1,3}$|(?P<length>\d{1,3})"
+    r"|N(?=[KVR]{0,2}[\dSTUZ])|L(?=[a-z]n?\d|[\dNSZ_])|Z(?=[NLZ\d])|A(?=[\d_])"
+    r"|[PROKVIJXFEG]|[a-jl-ostv-z]|[_.]|(?<=\.)kd$"
 )
-"""A code of a mangled name, a constant, or the length of an identifier."""
+"""A code of a mangled name by the Itanium ABI, a constant, or the length of an identifier."""
+_ANONYMOUS: Final = re.compile(
+    r"_GLOBAL__N_(?:1|_[0-9a-f]{8}_\d{1,3}_(?P<file>\w+)_[0-9a-f]{8}(?:_\d{1,7})?)"
+)
+"""An anonymous namespace in a mangled name, with the name of its file."""
+_OPENING: Final = frozenset(("N", "I", "L", "J", "X", "F", "Z", "Ul"))
+"""Codes that an E closes."""
+_QUALIFYING: Final = _OPENING.union("PKRE")
 _MOST_CODES: Final = 4
-"""Most different letters of a run of codes in a mangled name."""
+"""Most different types in a run of codes in a mangled name."""
 SHORTEST: Final = 3
 _MANY_CODES: Final = ("_Z", "Cijk_")
 """Beginnings of names of codes: mangled ones, products of Tensile."""
@@ -188,20 +199,25 @@ def _is_public_product(name: str) -> bool:
 
 
 def _is_public_mangled(name: str) -> bool:
-    """Whether the identifiers of an Itanium-mangled name are public, and all else short codes."""
-    at, codes = 2, ""
+    """Whether an Itanium-mangled name has identifiers, all public, and all else are its codes."""
+    at, codes, depth, identifiers = 2, "", 0, 0
     while at < len(name):
         code = _CODE.match(name, at)
         if code is None:
             return False
         at = code.end()
-        identifier = name[at : at + int(code[0])] if code[0].isdigit() else ""
-        if len(identifier) > 1 and re.fullmatch(r"[A-Za-z_]\w+", identifier):
-            if identifier.startswith("_GLOBAL__N") or is_public_unit(identifier):
-                at += len(identifier)
-            elif identifier[0] != "E":  # else the number is a constant that it ends
+        if code["length"]:
+            identifier = name[at : at + int(code[0])]
+            if len(identifier) < int(code[0]) or re.fullmatch(r"[A-Za-z_]\w*", identifier) is None:
                 return False
-        elif code[0].isdigit() and code[0] not in SIZES:
-            return False
+            anonymous = _ANONYMOUS.fullmatch(identifier)
+            if not is_public_unit((anonymous["file"] or "") if anonymous else identifier):
+                return False
+            at += len(identifier)
+            identifiers += 1
         codes += code[0] if len(code[0]) == 1 else " "
-    return all(len(set(run)) <= _MOST_CODES for run in re.findall(r"[a-z]+|[A-Z]+", codes))
+        depth += (code[0] in _OPENING) - code[0].endswith("E")
+        if depth < 0:
+            return False
+    runs = (set(run) - _QUALIFYING for run in re.findall(r"[A-Za-z]+", codes))
+    return identifiers > 0 and all(len(run) <= _MOST_CODES for run in runs)
