@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import gzip
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -318,6 +319,62 @@ def _archives() -> Iterator[tuple[str, Seed]]:
     )
 
 
+def json_lines(*rows: object) -> bytes:
+    """A JSON document on each line."""
+    return "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode()
+
+
+def event_file(tag: str) -> bytes:
+    """A file of TensorBoard with two scalars, the second with that tag."""
+    written = _made("helpers.scalar_files", "event_file")([(1.0, 1, "loss", 2.0), (2.0, 2, tag, 2.0)])
+    return bytes(written)
+
+
+def wandb_file(key: str, value: object) -> bytes:
+    """A file of Weights & Biases with a step, which has that value beside a loss."""
+    scalars = importlib.import_module("helpers.scalar_files")
+    step = {"_step": 1, "_timestamp": 1.5, "loss": 2.0, key: value}
+    return bytes(scalars.wandb_file(scalars.history(step)))
+
+
+def _jobs() -> dict[str, list[Seed]]:
+    """Files of loaders, storage, agents, training loops and MPI jobs."""
+    times, agents, dlio, stores, calls, chips, verl, mpi = (
+        importlib.import_module(f"formats.test_{name}")
+        for name in (
+            *("step_times", "agent_session", "dlio", "stores", "dftracer", "tpu_duty_cycle"),
+            *("verl_timings", "otf2"),
+        )
+    )
+    summary = {"_step": 3, "_runtime": 9.5, "train/loss": 2.0, "mine": 1}
+    with TemporaryDirectory() as folder:
+        chips.written(Path(folder), "trainer", {0.25: (0, 50), 1: (12.5, 100)})
+        duty = files_below(Path(folder))
+    files: dict[str, Files] = {
+        "tensorboard": {"events.out.tfevents.1.host": event_file("loss")},
+        "wandb": {
+            "wandb-summary.json": json.dumps(summary).encode(),
+            "run-1.wandb": wandb_file("train/loss", 2.0),
+        },
+        "step-times": {"step-times-0.json": json.dumps(times.TIMES).encode()},
+        "agent-session": {"rounds.jsonl": json_lines(agents.ROUND, agents.SECOND)},
+        "dlio": {
+            "summary.json": json.dumps(dlio.SUMMARY).encode(),
+            "0_output.json": json.dumps(dlio.STEPS).encode(),
+            "per_epoch_stats.json": json.dumps(dlio.EPOCHS).encode(),
+        },
+        "stores": {name: text.encode() for _, name, text in stores.FILES.values()},
+        "dftracer": {"calls.pfw": b"[\n" + json_lines(*calls.ROWS)},
+        "duty-cycle": duty,
+        "verl": {"verl.log": f"{verl.CONSOLE}\n{verl.JSON}\n".encode()},
+    }
+    if importlib.util.find_spec("otf2"):  # which writes the archive, too
+        with TemporaryDirectory() as folder:
+            _made("helpers.otf2_archives", "write_job")(Path(folder) / "job", mpi.reduced, ranks=4)
+            files["otf2"] = files_below(Path(folder))
+    return {name: [Seed(own)] for name, own in files.items()}
+
+
 def seeds() -> dict[str, list[Seed]]:
     """Seeds by target."""
     xplane = importlib.import_module("helpers.xplane_files")
@@ -339,6 +396,7 @@ def seeds() -> dict[str, list[Seed]]:
             for name, files in _evidence()
         },
         **_vendors(),
+        **_jobs(),
         "card": [_card()],
         "catalog": [
             Seed(

@@ -38,7 +38,7 @@ from urllib.parse import quote
 FOLDER: Final = Path(__file__).resolve().parent
 sys.path.append(str(FOLDER))
 from secret_classes import draw  # noqa: E402
-from seeds import seeds  # noqa: E402
+from seeds import event_file, seeds, wandb_file  # noqa: E402
 
 sys.path.remove(str(FOLDER))
 if str(FOLDER) in sys.path:  # this folder's files are called like modules that Python has
@@ -142,36 +142,9 @@ def is_in(pieces: tuple[str, ...], data: bytes, name: str) -> bool:
 def samples() -> dict[str, list[tuple[str, bytes]]]:
     """Small files by the reader that recognises them."""
     found: dict[str, list[tuple[str, bytes]]] = {}
-    step_times, ascend, rocprof, agents, storage, stores, calls, chips, verl = (
-        importlib.import_module(f"formats.test_{name}")
-        for name in (
-            *("step_times", "ascend", "rocprof", "agent_session", "dlio", "stores", "dftracer"),
-            *("tpu_duty_cycle", "verl_timings"),
-        )
-    )
-    more = {
-        "events.out.tfevents.1.host": _events("loss"),
-        "wandb-summary.json": json.dumps(
-            {"_step": 3, "_runtime": 9.5, "train/loss": 2.0, "mine": 1}
-        ).encode(),
-        "run-1.wandb": _wandb("train/loss", 2.0),
-        "step-times-0.json": json.dumps(step_times.TIMES).encode(),
-        "kernel_details.csv": f"{ascend.HEADING}\n{ascend.TASKS}".encode(),
-        "rounds.jsonl": _json_lines(agents.ROUND, agents.SECOND),
-        "summary.json": json.dumps(storage.SUMMARY).encode(),
-        "0_output.json": json.dumps(storage.STEPS).encode(),
-        "per_epoch_stats.json": json.dumps(storage.EPOCHS).encode(),
-        **{name: text.encode() for _, name, text in stores.FILES.values()},
-        "calls.pfw": b"[\n" + _json_lines(*calls.ROWS),
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        more["results.json"] = rocprof.write_json(Path(folder), rocprof.JOB).read_bytes()
-        duty = chips.written(Path(folder), "trainer", {0.25: (0, 50), 1: (12.5, 100)})
-        more[duty.name] = duty.read_bytes()
-    more["verl.log"] = f"{verl.CONSOLE}\n{verl.JSON}\n".encode()
     listed = [s.files for name, all_ in seeds().items() if name not in _NO_EVIDENCE for s in all_]
     with tempfile.TemporaryDirectory() as folder:
-        for files in [*listed, more]:
+        for files in listed:
             for name, content in files.items():
                 path = Path(folder) / Path(name).name
                 path.write_bytes(content)
@@ -182,22 +155,6 @@ def samples() -> dict[str, list[tuple[str, bytes]]]:
 
 
 _NO_EVIDENCE: Final = ("card", "catalog", "stored-run", "zip", "tar", "tar.gz", "mlperf", "leaderboard")
-
-
-def _json_lines(*rows: object) -> bytes:
-    return "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode()
-
-
-def _wandb(key: str, value: object) -> bytes:
-    scalars = importlib.import_module("helpers.scalar_files")
-    return bytes(
-        scalars.wandb_file(scalars.history({"_step": 1, "_timestamp": 1.5, "loss": 2.0, key: value}))
-    )
-
-
-def _events(tag: str) -> bytes:
-    scalars = importlib.import_module("helpers.scalar_files")
-    return bytes(scalars.event_file([(1.0, 1, "loss", 2.0), (2.0, 2, tag, 2.0)]))
 
 
 def _recognised(path: Path) -> str | None:
@@ -213,11 +170,11 @@ def variants(content: bytes) -> Iterator[Callable[[str, Planting], bytes]]:  # n
     if content[:2] == b"\x1f\x8b":
         for write in variants(gzip.decompress(content)):
             yield lambda secret, plant, write=write: gzip.compress(write(secret, plant))
-    elif content == _events("loss"):
-        yield lambda secret, plant: _events(plant("loss", secret))
-    elif content == _wandb("train/loss", 2.0):
-        yield lambda secret, plant: _wandb(plant("loss", secret), 2.0)
-        yield lambda secret, plant: _wandb("note", plant("loss", secret))
+    elif content == event_file("loss"):
+        yield lambda secret, plant: event_file(plant("loss", secret))
+    elif content == wandb_file("train/loss", 2.0):
+        yield lambda secret, plant: wandb_file(plant("loss", secret), 2.0)
+        yield lambda secret, plant: wandb_file("note", plant("loss", secret))
     elif content[:6] == b"SQLite":
         yield from _of_database(content)
     elif content[:1] == b"\x80":

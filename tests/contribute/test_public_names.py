@@ -12,6 +12,7 @@ import pytest
 
 from cclbench.classify import kernel_category
 from cclbench.contribute.redaction.public_names import PublicNames
+from cclbench.formats import READERS
 
 NAMES = PublicNames(b"salt" * 8, kept=("MyModel*",))
 PUBLIC = (
@@ -101,6 +102,22 @@ def test_numbers_of_a_line_stay_where_its_reader_reads_them() -> None:
     assert not any(text in new for text in ("9876543210", "4711", "acme"))
     for line in ("6a 86 69 7a 17 81", "%70%31%de%a0", "tel 030 4711 4712", "8589934592 float sum"):
         assert not re.search(r"\d", NAMES.publish_line(line, figures).replace("redacted", ""))
+
+
+def test_of_a_sweep_numbers_stay_where_its_reader_reads_them() -> None:
+    figures = READERS.get("nccl_tests").figures
+    row = "  1073741824  268435456  {}  sum  -1  5000.0  214.75  322.12   0  4000.0  268.44  402.65    N/A"
+    for dtype in ("float", "bfloat16", "fp8_e4m3"):
+        assert NAMES.publish_line(row.format(dtype), figures) == row.format(dtype)
+    for secret in ("float_8952831397154175261", "float4711", "int_4711"):
+        assert secret not in NAMES.publish_line(row.format(secret), figures)
+    for line in ("# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 354.589 "):
+        assert NAMES.publish_line(line, figures) == line
+        secret = line.replace("354.589", "0").replace("0 OK", "0").replace(" 0", " 52.882551, 13.134458")
+        assert "52.882551" not in NAMES.publish_line(secret, figures)
+    any_word = re.compile(r"\w+ \d+")
+    assert NAMES.publish_line("tile128 12", any_word) == "tile128 12"
+    assert "8952831" not in NAMES.publish_line("tile8952831 12", any_word)
 
 
 @pytest.mark.parametrize(

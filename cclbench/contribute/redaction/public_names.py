@@ -57,6 +57,8 @@ _MEASURES: Final = re.compile(
 )
 """Words beside the number of a figure."""
 _BETWEEN_FIGURES: Final = re.compile(r"[,\[\]()]")
+_LONG_NUMBER: Final = re.compile(r"[A-Za-z_]\d{4}|\d{8}")
+"""Digits of more than a version or size behind a word, or of more than a process's or rank's number."""
 _NO_FIGURE: Final = re.compile(r"[<>{}=|;&*`]|\]\s*\w|\w\s*\[")
 """In no figure: signs of other texts, a number beside a list."""
 _READ: Final = re.compile(
@@ -298,9 +300,10 @@ class PublicNames:
         return "".join(part + figure for part, figure in zip(parts, kept, strict=True))
 
     def _is_of_figures(self, text: str) -> bool:
-        """Whether a text consists of numbers and public words."""
+        """Whether a text consists of numbers and public words, also with short numbers."""
         return all(
-            _FIGURE.fullmatch(unit) or is_public_unit(re.sub("[0-9]+", "", unit))
+            _FIGURE.fullmatch(unit)
+            or (not _LONG_NUMBER.search(unit) and is_public_unit(re.sub("[0-9]+", "", unit)))
             for unit in _UNIT.findall(text)
         )
 

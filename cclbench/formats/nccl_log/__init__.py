@@ -45,13 +45,13 @@ class NcclLog(EvidenceReader):
     versions = "NCCL 2.12 to 2.30, RCCL 2.18 to 2.30, aws-ofi-nccl 1.4 to 1.18"
     figures = re.compile(
         r":\d{1,7}:\d{1,7} \[-?\d{1,4}\] (?:\d{1,13} )?"
-        r"|\b(?:opCount|count|datatype|op|root|rank|n[rR]anks|cudaDev|nvmlDev|busId|task|globalrank|\w+Count"
+        r"|\b(?:opCount|count|datatype|op|root|rank|n[rR]anks|cudaDev|nvmlDev|busId|task|globalrank|[A-Za-z]+Count"
         r"|color|nranks=)"
         r"[ =]-?[0-9a-f]{1,19}\b|\b(?:sendbuff|recvbuff|acc|comm|commId|parent|stream) 0x[0-9a-f]{1,16}"
         r"|\b(?:[NR]CCL version ?:? ?|cudaDriverVersion |(?:HIP|ROCm) version ?: ?)"
         r"[\d.]{3,20}(?:\+cuda[\d.]{2,9})?"
         r"|\bChannel \d{2,3}/(?:0x)?\d{1,3}(?: :(?: +\d{1,7}\b)+)?"
-        r"|\b\d{1,13} Bytes -> Algo \w{1,20} proto \w{1,20}"
+        r"|\b\d{1,13} Bytes -> Algo (?:[A-Za-z_]{1,20}|\d) proto (?:[A-Za-z_]{1,20}(?:128)?|\d)"
         r"|(?<!\w)\d{1,4}(?:\[\d{1,7}\])? -> \d{1,4}(?:\[\d{1,7}\])?"
     )
     tested = (

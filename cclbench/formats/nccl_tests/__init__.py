@@ -41,12 +41,13 @@ class NcclTests(EvidenceReader):
     figures = re.compile(
         r"size_bytes|count|\w+_(?:us|GBps)|start_time"
         r"|# (?:ranks|nodes|gpus_per_node): \d{1,7}|# nccl: [\d.]{3,20}"
-        r"|^ *\d{1,13} +\d{1,13} +[a-z]\w* +\w+ +-?\d{1,7}"
+        r"|^ *\d{1,13} +\d{1,13} +[a-z]+\d{0,2}(?:_?e\dm\d)? +[a-z]+ +-?\d{1,7}"
         r"(?: +(?:\d{1,9}(?:\.\d{1,4})?(?:e[-+]\d\d)?|N/A)){8}\s*$"
         r"|\b(?:minBytes|maxBytes|step:) +\d{1,13}\b"
         r"|\b(?:nThread|nGpus|iters:|agg iters:|validation:|graph:|Rank|Group|Pid|device) +\d{1,7}\b"
         r"|\[0000:[0-9a-f:]{5}\]|\bccl-tests:? [Vv]ersion:? \d[\d.]{0,20}|-(?:headers|library)=\d{4,6}\b"
-        r"|# (?:Out of bounds values|Avg bus bandwidth) +: +\d{1,9}(?:\.\d{1,6})?"
+        r"|# Out of bounds values +: +\d{1,9} (?:OK|FAILED)\s*$"
+        r"|# Avg bus bandwidth +: +\d{1,9}(?:\.\d{1,6})?\s*$"
     )
     tested = (
         "real: published sweeps as CSV, tables of NCCL on H100, whole and torn apart by debug output;"
