@@ -141,9 +141,17 @@ class CounterRows:
         match = _MARK.fullmatch(line)
         if match is None:
             return None
-        if int(match[1]) >= _INT64:
+        return self._instant(int(match[1]))
+
+    def parse_instant(self, text: str) -> int | None:
+        """Nanoseconds since the epoch of a text of seconds; None, and counted, if it states none."""
+        seconds = self.parse_number(text)
+        return None if seconds is None else self._instant(int(seconds * 10**9))
+
+    def _instant(self, at_ns: int) -> int:
+        if at_ns >= _INT64:
             raise self.error_at_line("a time beyond 2⁶³ ns")
-        return int(match[1])
+        return at_ns
 
     def add_row(
         self,

@@ -51,8 +51,7 @@ class TpuDutyCycle(EvidenceReader):
             if len(cells) != len(names):
                 raise rows.error_at_line(f"{len(cells)} cells, not {len(names)}")
             row = dict(zip(names, cells, strict=True))
-            seconds = rows.parse_number(row["ts"])
-            at_ns = None if seconds is None else int(seconds * 10**9)
+            at_ns = rows.parse_instant(row["ts"])
             for name, (counter, factor) in _COUNTERS.items():
                 value = rows.parse_number(row[name]) if name in row else None
                 if value is None:
