@@ -32,7 +32,7 @@ LEAST_SEGMENT: Final = 3
 """Runs on each side of a change point: fewer may be outliers."""
 LEAST_DRIFT: Final = 10
 """Runs that a drift lasts at least: a shorter slope may be a step."""
-SIGNIFICANCE: Final = 1e-5
+SIGNIFICANCE: Final = 2e-5
 """Chosen for at most one false alarm in 100 series that are looked at after each of 60 runs."""
 _OUTLIER: Final = 5.0
 """Standard deviations from the neighbours' median beyond which a run is an outlier."""

@@ -126,6 +126,8 @@ def test_a_cell_opens_its_evidence(browser: Browser, site: Path) -> None:
             scroll(page, left)
             if flagged.count():
                 break
+        flagged.evaluate("one => one.scrollIntoView({block: 'nearest', inline: 'center'})")
+        page.evaluate(FRAME)
         flagged.click()
         evidence = page.locator("#evidence").inner_text()
         assert DEFECT in evidence

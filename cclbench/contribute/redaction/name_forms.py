@@ -77,7 +77,8 @@ _SIZES_WITHIN: Final = re.compile(rf"(?<!\d)(?:{_N}(?:x{_N})+|{_SHAPE})(?!\d)")
 _CODE: Final = re.compile(
     r"[ST][0-9A-Z]{0,2}_|S[tabsiod]|Tn|DF\d{1,2}[bx_]?|D[pnvati0-5]|C[1-5]|U[lt]"
     r"|(?:a[adnS]|c[lov]|dv|e[oq]|g[et]|ix|l[est]|m[ilm]|n[egt]|oo|or|p[lp]|r[ms])(?=[EIL])"
-    r"|(?<=L[a-z])n?\d{1,7}E|(?<=E)\d{1,2}(?=[_E])|(?<=A)\d{1,4}(?=_)|(?<=Dv)\d{1,3}(?=_)|(?<=_)\d{1,3}$|(?P<length>\d{1,3})"
+    r"|(?<=L[a-z])n?\d{1,7}E|(?<=E)\d{1,2}(?=[_E])|(?<=A)\d{1,4}(?=_)|(?<=Dv)\d{1,3}(?=_)|(?<=_)\d{1,3}$"
+    r"|(?P<length>\d{1,3})"
     r"|N(?=[KVR]{0,2}[\dSTUZ])|L(?=[a-z]n?\d|[\dNSZ_])|Z(?=[NLZ\d])|A(?=[\d_])"
     r"|[PROKVIJXFEG]|[a-jl-ostv-z]|[_.]|(?<=\.)kd$"
 )
