@@ -141,16 +141,14 @@ class CounterRows:
         match = _MARK.fullmatch(line)
         if match is None:
             return None
-        return self._instant(int(match[1]))
-
-    def parse_instant(self, text: str) -> int | None:
-        """Nanoseconds since the epoch of a text of seconds; None, and counted, if it states none."""
-        seconds = self.parse_number(text)
-        return None if seconds is None else self._instant(int(seconds * 10**9))
-
-    def _instant(self, at_ns: int) -> int:
-        if at_ns >= _INT64:
+        if int(match[1]) >= _INT64:
             raise self.error_at_line("a time beyond 2⁶³ ns")
+        return int(match[1])
+
+    def check_time(self, at_ns: int) -> int:
+        """The time in ns since the epoch; `InputError` if no int64 holds it."""
+        if not 0 <= at_ns < _INT64:
+            raise self.error_at_line("a time before 1970 or beyond 2262")
         return at_ns
 
     def add_row(

@@ -146,7 +146,7 @@ def _read_dmon(rows: CounterRows, lines: Iterable[str]) -> None:
             rows.left_out[OTHER] += len(cells)
             continue
         device = rows.device_index(row[3])
-        end = None if row[1] is None else _check_time(rows, int(Decimal(row[1]) * _NS))
+        end = None if row[1] is None else rows.check_time(int(Decimal(row[1]) * _NS))
         start = end
         if end is not None:
             start = last_times.get(device, end)
@@ -171,7 +171,7 @@ def _read_metrics(rows: CounterRows, lines: Iterable[str]) -> None:
         elif labels.get("GPU_I_ID"):
             rows.left_out[OTHER] += 1
         else:
-            at = None if metric[4] is None else _check_time(rows, int(metric[4]) * 10**6)
+            at = None if metric[4] is None else rows.check_time(int(metric[4]) * 10**6)
             _add_sample(
                 rows, metric[1], metric[3], rows.device_index(labels["gpu"], labels.get("UUID", "")), at, at
             )
@@ -205,7 +205,7 @@ def _parse_time(rows: CounterRows, text: str) -> int | None:
     integer_digits = text.partition(".")[0]
     number = rows.parse_number(text) if integer_digits.isdigit() and len(integer_digits) in _DIGITS else None
     if number is not None:
-        return _check_time(rows, int(number * _DIGITS[len(integer_digits)]))
+        return rows.check_time(int(number * _DIGITS[len(integer_digits)]))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -216,13 +216,7 @@ def _parse_time(rows: CounterRows, text: str) -> int | None:
         rows.note_no_zone()
         return None
     since = moment - _EPOCH
-    return _check_time(rows, (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1000)
-
-
-def _check_time(rows: CounterRows, at: int) -> int:
-    if not 0 <= at < 1 << 63:
-        raise rows.error_at_line("a time before 1970 or beyond 2262")
-    return at
+    return rows.check_time((since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1000)
 
 
 def _add_sample(

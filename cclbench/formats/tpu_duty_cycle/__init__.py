@@ -51,7 +51,8 @@ class TpuDutyCycle(EvidenceReader):
             if len(cells) != len(names):
                 raise rows.error_at_line(f"{len(cells)} cells, not {len(names)}")
             row = dict(zip(names, cells, strict=True))
-            at_ns = rows.parse_instant(row["ts"])
+            seconds = rows.parse_number(row["ts"])
+            at_ns = None if seconds is None else rows.check_time(int(seconds * 10**9))
             for name, (counter, factor) in _COUNTERS.items():
                 value = rows.parse_number(row[name]) if name in row else None
                 if value is None:
