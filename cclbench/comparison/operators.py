@@ -26,7 +26,7 @@ from cclbench.ground.errors import UsageError
 from cclbench.operator_table import OperatorTable, has_operators, operator_costs_by
 
 _NUMBER: Final = re.compile(r"_\d+$")
-_KEYS: Final = ("op", "shape", "module", "shape,kernel")
+_KEYS: Final = ("op", "shape", "module", "program", "shape,kernel")
 _DIGITS: Final = 12
 """Significant digits of FLOPs compared, since they are floating-point sums."""
 
@@ -50,18 +50,19 @@ class _WorkSum:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTables:
-    """A run's operators, by operator, by shapes, by module, and by shapes and kernel."""
+    """A run's operators, by operator, by shapes, by module, by compiled program, and by shapes and kernel."""
 
     ops: OperatorTable
     shapes: OperatorTable
     modules: OperatorTable
+    programs: OperatorTable
     kernels: OperatorTable | None = None
     """None where a CPU is the device, which runs no kernels."""
 
     @property
     def each_table(self) -> tuple[OperatorTable | None, ...]:
         """The tables, in the order of the fields."""
-        return self.ops, self.shapes, self.modules, self.kernels
+        return self.ops, self.shapes, self.modules, self.programs, self.kernels
 
 
 def work_differences(
@@ -115,7 +116,7 @@ def _operator_tables(
     try:
         tables = operator_costs_by(
             subject.stored,
-            ("op", "shape", "module") if subject.stored.record.is_on_host else _KEYS,
+            _KEYS[:-1] if subject.stored.record.is_on_host else _KEYS,
             window=subject.window_policy or "steps",
             engine=engine,
             progress=progress,

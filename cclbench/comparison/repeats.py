@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Final
 
 from cclbench.comparison.fingerprint import work_fingerprint
@@ -14,6 +15,7 @@ from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import CLIENT, capture_figures
 from cclbench.ground.errors import InputError
 from cclbench.record.metric_name import metric_name
+from cclbench.record.run import Run
 from cclbench.record.store import Store
 
 _STEP: Final = metric_name("time.step")
@@ -34,13 +36,16 @@ def repeated_captures(store: Store, subjects: tuple[ComparisonSubject, ...]) -> 
     """
     own_paths = {capture.stored.path.resolve() for subject in subjects for capture in subject.each_capture}
     subject_works = {_work_text(subject.each_capture[0]) for subject in subjects} - {""}
+    series = {run: name for run in store.runs() if (name := _series(run))} if subject_works else {}
+    # A name that stands once needs no results, whose reading takes most of the time.
+    often = {name for name, count in Counter(series.values()).items() if count > 1}
     jobs: dict[tuple[str, str, str], list[Floats]] = {}
-    for run in store.runs() if subject_works else ():
-        if run.path.resolve() in own_paths:
+    for run, name in series.items():
+        if name not in often or run.path.resolve() in own_paths:
             continue
         try:
             results, card = run.saved_results, run.card
-            if results is None or run.record.published is not None:
+            if results is None:
                 continue
             subject = ComparisonSubject("", run, results, None if card is None else card.raw)
             metric = _STEP if results.value(_STEP) is not None else CLIENT
@@ -48,9 +53,17 @@ def repeated_captures(store: Store, subjects: tuple[ComparisonSubject, ...]) -> 
         except InputError:
             continue  # damaged: `list runs` says so
         if row is not None and row.status == "ok" and row.window != "trace" and work in subject_works:
-            series = _LAST_NUMBER.sub("#", run.record.source)
-            jobs.setdefault((series, _card_text(subject), work), []).append(capture_figures(subject, metric))
+            key = name, _card_text(subject), work
+            jobs.setdefault(key, []).append(capture_figures(subject, metric))
     return [captures for captures in jobs.values() if len(captures) > 1]
+
+
+def _series(run: Run) -> str | None:
+    """The name of a run's source without its last number; None for published figures, and damaged runs."""
+    try:
+        return None if run.record.published else _LAST_NUMBER.sub("#", run.record.source)
+    except InputError:
+        return None
 
 
 def _card_text(subject: ComparisonSubject) -> str:

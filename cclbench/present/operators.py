@@ -10,6 +10,7 @@ from typing import Final
 from cclbench.analyzers.view.operator_rows import OperatorRow
 from cclbench.analyzers.view.work_keys import NO_MODULE
 from cclbench.classify.kernel_labels import shorten_name
+from cclbench.comparison.operators import OperatorTables
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
@@ -72,15 +73,21 @@ class OpProfile:
 
 
 def operator_section(
-    run: ComparisonSubject, *, engine: Engine = SERIAL, progress: Progress | None = None
+    run: ComparisonSubject,
+    *,
+    engine: Engine = SERIAL,
+    progress: Progress | None = None,
+    operators: OperatorTables | None = None,
 ) -> OperatorSection:
-    """The section of a single run."""
+    """The section of a single run; `operators` spares summing them again."""
     if not has_operators(run.stored):
         return OperatorSection(notes=(NO_OPERATORS,))
     try:
         options = TableOptions(window=run.window_policy or "steps", engine=engine, progress=progress)
-        by_shape, by_module, by_program = operator_costs_by(
-            run.stored, ("shape", "module", "program"), **options
+        by_shape, by_module, by_program = (
+            (operators.shapes, operators.modules, operators.programs)
+            if operators
+            else operator_costs_by(run.stored, ("shape", "module", "program"), **options)
         )
         profile = None
         if any(row.key != NO_MODULE for row in by_program.rows):

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from cclbench.classify.kernel_labels import kernel_label, shorten_name
 from cclbench.comparison.comparison import PARTS, Comparison, Versus
+from cclbench.comparison.operators import OperatorTables
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.work import is_work_unknown
 from cclbench.engine import SERIAL, Engine, Progress
@@ -82,8 +83,9 @@ def run_page(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
     origin: PageOrigin | None = None,
+    operators: OperatorTables | None = None,
 ) -> str:
-    """The report of one run, as HTML; with `origin`, as a page of a site."""
+    """The report of one run, as HTML; with `origin`, as a page of a site; see `operator_section`."""
     run = replace(subject, letter="")
     programs = program_documents(run.stored)
     timeline = step_spans(run.stored) if run.ranks else "the run has no trace"
@@ -98,7 +100,7 @@ def run_page(
         "most_rows": MOST_ROWS,
         "topics": topics,
         "has_ranges": any(line.cells[1] for _, lines in topics for line in lines),
-        "operators": operator_section(run, engine=engine, progress=progress),
+        "operators": operator_section(run, engine=engine, progress=progress, operators=operators),
         "programs": programs[:MOST_PROGRAMS],
         "more_programs": len(programs[MOST_PROGRAMS:]),
         "most_owners": MOST_OWNERS,

@@ -56,6 +56,7 @@ def tables(
         a_table("op", ops, steps),
         a_table("shape", shapes or ops, steps),
         a_table("module", modules or [silent], steps),
+        a_table("program", [silent], steps),
         a_table("shape,kernel", kernels, steps),
     )
 
@@ -179,7 +180,7 @@ def with_operators(
     ids = {f"run-{letter.lower()}": ns for letter, ns in known.items()}
 
     def found(stored: Any, by: Any, *, window: str, **_: Any) -> list[OperatorTable]:
-        assert (by, window) == (("op", "shape", "module", "shape,kernel"), "steps")
+        assert (by, window) == (("op", "shape", "module", "program", "shape,kernel"), "steps")
         ns = ids[stored.id]
         if ns == 0:
             raise UsageError("no rank has work in its windows")
@@ -233,7 +234,7 @@ def test_operators_of_captures_are_of_all_steps(monkeypatch: pytest.MonkeyPatch,
 
     def found(stored: Any, *_: Any, **__: Any) -> list[OperatorTable]:
         own = made[stored.id]
-        return [own.ops, own.shapes, own.modules]
+        return [own.ops, own.shapes, own.modules, own.programs]
 
     monkeypatch.setattr(
         comparison_operators, "has_operators", lambda stored: not (lacking and stored.id == "run-b")

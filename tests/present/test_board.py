@@ -30,6 +30,7 @@ from markupsafe import Markup
 
 from cclbench.api import run
 from cclbench.cli import main
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.work_groups import WorkGroup
 from cclbench.ground.errors import UsageError
 from cclbench.ground.units import display_scale
@@ -37,7 +38,7 @@ from cclbench.present import workbook as module
 from cclbench.present.board.build import build_site
 from cclbench.present.board.document import Board, board_document, packed_column, published_document
 from cclbench.present.board.pages import MARK
-from cclbench.present.board.rows import BoardRow, _card_facts, page_name, read_run
+from cclbench.present.board.rows import BoardRow, _card_facts, board_entry, page_name
 from cclbench.present.brief import BRIEF_BYTES, brief_answer, brief_text
 from cclbench.present.terminal.figures import metrics_lines
 from cclbench.present.words import (
@@ -50,7 +51,9 @@ from cclbench.present.words import (
 )
 from cclbench.present.workbook import workbook_bytes
 from cclbench.record.rows import Row
+from cclbench.record.selection import Selection
 from cclbench.record.store import Store
+from cclbench.results import full_results
 
 FIGURE = re.compile(r"globalThis\.(\w+) = (.*);\n", re.DOTALL)
 
@@ -66,7 +69,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="module")
 def rows(store: Store) -> list[BoardRow]:
-    return [read_run(run, None).row for run in store.runs()]
+    subjects = [ComparisonSubject("A", run, full_results(run, Selection()), None) for run in store.runs()]
+    return [board_entry(subject, None, None).row for subject in subjects]
 
 
 def unpacked(column: dict[str, list[Any]]) -> list[Any]:
@@ -186,6 +190,19 @@ def test_a_damaged_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
     assert [row.id for row in site.board.rows] == ["paper-00000"]
     assert site.left_out[0].startswith("paper-00001: ")
     assert "paper-00001" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_of_two_runs_with_one_id_the_first_has_row_and_page(tmp_path: Path) -> None:
+    line = " iteration {0}/ 20 | elapsed time per iteration (ms): {1}0{0}.0 | global batch size: 64 |\n"
+    for store, tenths in (("a", 4), ("b", 5)):
+        (tmp_path / "job.log").write_text("".join(line.format(step, tenths) for step in range(1, 9)))
+        stored = run(tmp_path / "job.log", store=tmp_path / store)
+        stored.path.rename(stored.path.with_name("job"))
+    site = build_site(tmp_path / "a", tmp_path / "b", output=tmp_path / "out")
+    assert [row.id for row in site.board.rows] == ["job"]
+    assert site.left_out == ("job: another run has this id",)
+    page = (tmp_path / "out" / "runs" / "job.html").read_text()
+    assert site.board.rows[0].fingerprint in page
 
 
 def test_a_run_without_traces_has_its_page_and_no_date_that_nothing_states(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -13,6 +14,7 @@ from helpers.report_run import Event, comparison, row, subject
 from helpers.typed import rewrite_manifest
 
 from cclbench.analyzers.view.work_keys import DEEPEST
+from cclbench.comparison.operators import subject_operator_tables
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.operator_table import operator_costs
 from cclbench.present import operators as module
@@ -80,6 +82,18 @@ def test_rows_by_operator_and_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     outside = operator_section(run_of(tmp_path / "outside", events=((0, "gemm", "gemm", 9000, 1),)))
     assert outside.rows == ()
     assert len(outside.notes) <= 1
+
+
+def test_tables_that_are_at_hand_are_not_summed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path / "run")
+    pages = [run_page(run)]
+    (operators,) = subject_operator_tables([run]).values()
+    monkeypatch.setattr(module, "operator_costs_by", None)
+    pages.append(run_page(run, operators=operators))
+    first, second = (re.sub(r"partition-h[0-9a-f]+", "hatch", page) for page in pages)
+    assert first == second
 
 
 def test_without_operators_a_line_says_why(tmp_path: Path) -> None:

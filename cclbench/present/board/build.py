@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from itertools import chain, combinations, islice
+from itertools import chain, combinations, groupby, islice
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple, Unpack
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from cclbench.comparison.build import compare, run_subject
+from cclbench.comparison.operators import subject_operator_tables
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.work_groups import RANKINGS, WorkGroup, work_groups
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import DataPointPlace, data_point_ids, place_of
@@ -25,14 +27,16 @@ from cclbench.ground.errors import CclbenchError, InputError, UsageError
 from cclbench.present.board.document import Board
 from cclbench.present.board.origin import origin_of
 from cclbench.present.board.pages import MARK, Headline, SiteContent, write_site
-from cclbench.present.board.rows import BoardEntry, BoardRow, page_name, read_run
+from cclbench.present.board.rows import BoardEntry, BoardRow, board_entry, page_name
 from cclbench.present.board.series import read_series
 from cclbench.present.html import write_page
 from cclbench.present.page import comparison_page, run_page
 from cclbench.record.metric_name import metric_name
 from cclbench.record.remote_store import RemoteStore
 from cclbench.record.run import Run
+from cclbench.record.selection import Selection
 from cclbench.record.store import Store, stated_date
+from cclbench.results import full_results
 from cclbench.workspace import Workspace, WorkspaceOptions, store_at, takes_options, workspace
 
 _AT_ONCE: Final = 200
@@ -40,6 +44,7 @@ _AT_ONCE: Final = 200
 MOST_COMPARED: Final = 15
 """Comparisons made ahead; those of proved equal work first."""
 _READ: Final = "reading runs"
+_COMPARE: Final = "comparing runs"
 _STEP: Final = metric_name("time.step")
 
 
@@ -58,14 +63,13 @@ class _Found:
         return SERIAL if any(run.origin is not None for run in self.runs.values()) else session.engine
 
     def shown(self, place: Path) -> Run:
-        """The run as pages show it: its source and card are named without this machine's folders."""
-        run, data_point = self.runs[place], self.data_points.get(place)
-        source, card = PurePath(run.record.source).name, run.record.card
-        if data_point is not None:
-            source = data_point.card_path.relative_to(data_point.collection).as_posix()
-        if card is not None:
-            card = replace(card, path=source if data_point else PurePath(card.path).name)
-        return run.with_record(replace(run.record, source=source, card=card))
+        """The run of a place as pages show it."""
+        return _shown(self.runs[place], self.data_points.get(place))
+
+    def page(self, run: Run, folder: Path) -> _Page:
+        """The page of a run in `folder`."""
+        data_point = self.data_points.get(run.path.resolve())
+        return _Page(data_point, self.verified.get(run.id), folder / page_name(run.id))
 
     def add(self, run: Run, store: Store) -> Path:
         """Add a run unless it is there already, and return its place."""
@@ -93,14 +97,15 @@ def build_site(
         if not found.runs:
             where = ", ".join(map(str, places)) or session.store.place
             raise UsageError(f"{where}: no run", hint="create some with `cclbench run SOURCE`")
-        read, by_id = _read_runs(found, session)
+        (folder / "runs").mkdir()
+        read, by_id = _read_runs(found, folder / "runs", session)
         proving = [number for number, one in enumerate(read) if one.work]
         groups = [
             WorkGroup(tuple(proving[member] for member in group.members), group.basis)
             for group in work_groups([one.work for one in read if one.work])
         ]
         board = Board([one.row for one in read], groups, found.verified)
-        headlines, pages = _write_pages(board, found, by_id, folder, session)
+        headlines, pages = _write_comparisons(board, found, by_id, folder, session)
         board = Board(board.rows, groups, found.verified, pages)
         histories, notes = read_series(board.rows, found.runs, by_id, session)
         site = SiteContent(board, headlines, histories, (*found.left_out, *notes))
@@ -163,31 +168,40 @@ def _open_data_point(collection: Path, session: Workspace, identity: str) -> Run
         return str(error)
 
 
-class _Chunk(NamedTuple):
-    runs: Sequence[tuple[Run, datetime | None]]
+class _Page(NamedTuple):
+    data_point: DataPointPlace | None
+    verified: str | None
+    path: Path
 
 
-def _read_runs(found: _Found, session: Workspace) -> tuple[list[BoardEntry], dict[str, Path]]:
-    """The readable runs, by id, and their places; the ids of a site are distinct."""
+class _ToRead(NamedTuple):
+    run: Run
+    date: datetime | None
+    page: _Page | None
+    """None for published figures, which have no page."""
+
+
+def _read_runs(found: _Found, folder: Path, session: Workspace) -> tuple[list[BoardEntry], dict[str, Path]]:
+    """The readable runs, by id, and their places, with the pages of these; the ids of a site are distinct."""
     dated = [(run, _date(run)) for run in found.runs.values()]
     dated.sort(key=lambda pair: pair[0].id)
+    own = [_ToRead(run, date, found.page(run, folder)) for run, date in dated if not _is_published(run)]
+    published = [_ToRead(run, date, None) for run, date in dated if _is_published(run)]
     # A run with metrics to compute takes as long as hundreds of published rows.
-    own = [pair for pair in dated if not _is_published(pair[0])]
-    published = [pair for pair in dated if _is_published(pair[0])]
-    chunks = [_Chunk([pair]) for pair in own]
-    chunks += [_Chunk(published[first : first + _AT_ONCE]) for first in range(0, len(published), _AT_ONCE)]
+    chunks = [list(same_id) for _, same_id in groupby(own, key=lambda one: one.run.id)]
+    chunks += [published[first : first + _AT_ONCE] for first in range(0, len(published), _AT_ONCE)]
     read = chain.from_iterable(
         found.engine(session).map(_read_chunk, chunks, progress=session.progress, what=_READ)
     )
     entries: dict[str, BoardEntry] = {}
     places: dict[str, Path] = {}
-    for (run, _), entry in zip((*own, *published), read, strict=True):
+    for one, entry in zip((*own, *published), read, strict=True):
         if isinstance(entry, str):
             found.left_out.append(entry)
         elif entry.row.id in entries:
             found.left_out.append(f"{entry.row.id}: another run has this id")
         else:
-            entries[entry.row.id], places[entry.row.id] = entry, run.path.resolve()
+            entries[entry.row.id], places[entry.row.id] = entry, one.run.path.resolve()
     return [entries[identity] for identity in sorted(entries)], places
 
 
@@ -206,15 +220,40 @@ def _date(run: Run) -> datetime | None:
         return None
 
 
-def _read_chunk(chunk: _Chunk) -> list[BoardEntry | str]:
-    """The runs of a chunk, or why one is not readable."""
+def _read_chunk(chunk: Sequence[_ToRead]) -> list[BoardEntry | str]:
+    """The runs of a chunk, or why one is not readable; of those with one id, the first has the page."""
     read: list[BoardEntry | str] = []
-    for run, date in chunk.runs:
+    for one in chunk:
         try:
-            read.append(read_run(run, date))
+            read.append(_read_run(one))
         except InputError as error:
-            read.append(f"{run.id}: {error}")
+            read.append(f"{one.run.id}: {error}")
     return read
+
+
+def _read_run(one: _ToRead) -> BoardEntry:
+    """A run's entry; its page, if it has one, is written from the same tables."""
+    run, date, page = one
+    if page is None:
+        return board_entry(ComparisonSubject("A", run, full_results(run, Selection()), None), None, date)
+    subject = run_subject("A", run)
+    operators = subject_operator_tables([subject]).get("A")
+    entry = board_entry(subject, operators, date)
+    if not page.path.exists():
+        shown = _shown(run, page.data_point)
+        origin = origin_of(entry.row, shown, page.data_point, page.verified)
+        write_page(run_page(replace(subject, stored=shown), origin=origin, operators=operators), page.path)
+    return entry
+
+
+def _shown(run: Run, data_point: DataPointPlace | None) -> Run:
+    """The run as pages show it: its source and card are named without this machine's folders."""
+    source, card = PurePath(run.record.source).name, run.record.card
+    if data_point is not None:
+        source = data_point.card_path.relative_to(data_point.collection).as_posix()
+    if card is not None:
+        card = structs.replace(card, path=source if data_point else PurePath(card.path).name)
+    return run.with_record(structs.replace(run.record, source=source, card=card))
 
 
 class _Pair(NamedTuple):
@@ -224,18 +263,10 @@ class _Pair(NamedTuple):
     path: Path
 
 
-class _RunPage(NamedTuple):
-    row: BoardRow
-    run: Run
-    data_point: DataPointPlace | None
-    verified: str | None
-    path: Path
-
-
-def _write_pages(
+def _write_comparisons(
     board: Board, found: _Found, by_id: Mapping[str, Path], folder: Path, session: Workspace
 ) -> tuple[list[Headline], dict[tuple[str, str], str]]:
-    """Write pages of comparisons, those of proved equal work first, which are the headlines, and of runs."""
+    """Write pages of comparisons, those of proved equal work first, which are the headlines."""
     proved = [pair for group in board.groups for pair in combinations(group.members, 2)]
     of_workload: dict[str, list[int]] = {}
     for number, row in enumerate(board.rows):
@@ -248,23 +279,14 @@ def _write_pages(
     compared = []
     for pair in chosen:
         base, other = (board.rows[number].id for number in pair)
-        place = by_id[base]
-        runs = found.shown(place), found.shown(by_id[other])
         path = folder / "compare" / page_name(f"{base}--{other}")
-        compared.append(_Pair(found.stores[place], *runs, path))
-    own = []
-    for row in board.rows:
-        if row.published is None:
-            place = by_id[row.id]
-            data_point, verified = found.data_points.get(place), found.verified.get(row.id)
-            path = folder / "runs" / page_name(row.id)
-            own.append(_RunPage(row, found.shown(place), data_point, verified, path))
-    for name in ("compare", "runs"):
-        (folder / name).mkdir()
-    tasks: list[_Pair | _RunPage] = [*compared, *own]
-    words = found.engine(session).map(_write_page, tasks, progress=session.progress, what="writing pages")
+        compared.append(
+            _Pair(found.stores[by_id[base]], found.shown(by_id[base]), found.shown(by_id[other]), path)
+        )
+    (folder / "compare").mkdir()
+    words = found.engine(session).map(_compare_pair, compared, progress=session.progress, what=_COMPARE)
     pages, headlines = {}, []
-    for pair, task, verdict in zip(chosen, compared, words, strict=False):
+    for pair, task, verdict in zip(chosen, compared, words, strict=True):
         first, second = (board.rows[number] for number in pair)
         pages[first.id, second.id] = f"compare/{task.path.name}"
         if tuple(sorted(pair)) in set(proved):
@@ -286,12 +308,8 @@ def _slower_first(board: Board, pair: tuple[int, int]) -> tuple[int, int]:
     return pair
 
 
-def _write_page(task: _Pair | _RunPage) -> tuple[str, str]:
-    """Write a page; the outcome and verdict of a comparison."""
-    if isinstance(task, _RunPage):
-        origin = origin_of(task.row, task.run, task.data_point, task.verified)
-        write_page(run_page(run_subject("", task.run), origin=origin), task.path)
-        return "", ""
-    compared = compare(task.base, task.other, store=task.store, engine=SERIAL)
-    write_page(comparison_page(compared, in_site=True), task.path)
+def _compare_pair(pair: _Pair) -> tuple[str, str]:
+    """Write the page of a comparison, and return its outcome and verdict."""
+    compared = compare(pair.base, pair.other, store=pair.store, engine=SERIAL)
+    write_page(comparison_page(compared, in_site=True), pair.path)
     return compared.versus[0].outcome, compared.versus[0].words

@@ -11,19 +11,16 @@ from hashlib import sha256
 from typing import Any, Final
 
 from cclbench.card.standard import STANDARD
-from cclbench.comparison.build import run_subject
 from cclbench.comparison.division_rules import has_division
 from cclbench.comparison.fingerprint import Fingerprint, work_fingerprint
 from cclbench.comparison.lines import metric_selector
-from cclbench.comparison.operators import subject_operator_tables
+from cclbench.comparison.operators import OperatorTables
 from cclbench.comparison.serving_points import ServingPoint, serving_points
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.text import printable, shorten_middle
 from cclbench.record.published import metadata_text
 from cclbench.record.rows import Row
 from cclbench.record.run import Run
-from cclbench.record.selection import Selection
-from cclbench.results import full_results
 
 FACTS: Final = {
     "model": "model",
@@ -90,18 +87,14 @@ class BoardEntry:
     work: tuple[ComparisonSubject, Fingerprint] | None
 
 
-def read_run(run: Run, date: datetime | None) -> BoardEntry:
-    """A run's row, and the evidence of its work."""
-    record = run.record
-    if record.published is None:
-        subject = run_subject("A", run)
-        fingerprint = work_fingerprint(subject, subject_operator_tables([subject]).get("A"))
-        facts = _card_facts(subject)
-    else:
-        # The published metadata hold more than the card made from them, which takes longer to read.
-        subject = ComparisonSubject("A", run, full_results(run, Selection()), None)
-        fingerprint = Fingerprint(0, None)
-        facts = _published_facts(subject)
+def board_entry(
+    subject: ComparisonSubject, operators: OperatorTables | None, date: datetime | None
+) -> BoardEntry:
+    """A run's row, and the evidence of its work; `operators` are its operators if it has some."""
+    run, record = subject.stored, subject.stored.record
+    # The published metadata hold more than the card made from them, which takes longer to read.
+    fingerprint = Fingerprint(0, None) if subject.is_published else work_fingerprint(subject, operators)
+    facts = _published_facts(subject) if subject.is_published else _card_facts(subject)
     published = record.published
     points = tuple(serving_points(run.id, subject.results.rows, subject.card_field("workload.model.name")))
     served = {point.workload for point in points}
