@@ -206,7 +206,8 @@ def operator_costs_by(
     notes += graph_notes([entry.graphs for entry in run.record.ranks if entry.rank in by_rank])
     sort, top = options.get("sort", "time"), options.get("top")
     calls = merge_ordered_calls([rank.calls_in_order for rank in by_rank.values()])
-    equal = [rank.equal_work for rank in by_rank.values() if rank.equal_work]
+    works = [rank.equal_work for rank in by_rank.values() if rank.equal_work]
+    equal = (merge_equal_work(works),) if works else ()
     tables = (_operator_table(run, by, by_rank, notes, sort, tree=tree) for by in by_text)
     return tuple(
         replace(
@@ -214,7 +215,7 @@ def operator_costs_by(
             where=tuple(map(str, filters)),
             rows=table.rows[:top],
             calls_in_order=calls,
-            equal_work=(merge_equal_work(equal),) if equal else (),
+            equal_work=equal,
         )
         for table in tables
     )

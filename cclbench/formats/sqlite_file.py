@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,14 @@ import pyarrow as pa
 
 from cclbench.ground.errors import InputError
 from cclbench.ground.out_of_memory import is_out_of_memory
+from cclbench.ground.text import shown
 
 MAGIC: Final = b"SQLite format 3\0"
 BATCH_ROWS: Final = 1 << 16
 _LONGEST_NAME: Final = 1 << 20
 _WAL: Final = b"\x02\x02"
+_RELATION: Final = re.compile(r'\b(?:FROM|JOIN)\s+"?(\w+)')
+"""Tables and views in SQL of readers."""
 
 
 class SqliteFile:
@@ -39,6 +43,8 @@ class SqliteFile:
         self._cursor.adbc_statement.set_options(**options)
         self.tables: dict[str, dict[str, None]] = {}
         """Columns of each table, in order."""
+        self._views: frozenset[str] = frozenset()
+        """Names of views and virtual tables."""
         try:
             self._list_tables()
         except InputError:
@@ -51,13 +57,23 @@ class SqliteFile:
 
     def _list_tables(self) -> None:
         listed = (
-            "SELECT m.name AS t, c.name AS c FROM sqlite_master m, pragma_table_info(m.name) c"
+            "SELECT m.name AS t, c.name AS c, c.hidden > 1 FROM sqlite_master m, pragma_table_xinfo(m.name) c"
             " WHERE m.type = 'table'"
         )
-        for table, column in self._run_query(listed, "its schema"):
+        for table, column, is_computed in self._run_query(listed, "its schema"):
             if not isinstance(table, str) or not isinstance(column, str):
                 raise _database_error(self.path, "its schema", "a name is not a text", self.hint)
+            if is_computed:
+                raise self._refuse_query(f"column {shown(column)} of table {shown(table)}")
             self.tables.setdefault(table, {})[column] = None
+        computed = "SELECT name FROM sqlite_master WHERE type = 'view' OR sql LIKE 'CREATE VIRTUAL%'"
+        names = self._run_query(computed, "its schema")
+        self._views = frozenset(name.casefold() for (name,) in names if isinstance(name, str))
+
+    def _refuse_query(self, name: str) -> InputError:
+        """The error for what the file's own SQL would compute: it may take any time and memory."""
+        message = f"{name} is computed by SQL of the file, which is not run"
+        return InputError(message, where=str(self.path), hint=self.hint)
 
     def __enter__(self) -> Self:
         return self
@@ -107,8 +123,10 @@ class SqliteFile:
         call ends the first.
         """
         listed = ", ".join(f'{sql} AS "{name}"' for name, sql in columns.items())
+        sql = _select_sql(relation, listed, where)
+        self._check_relations(sql)
         with self._name_errors(what):
-            self._cursor.execute(_select_sql(relation, listed, where))
+            self._cursor.execute(sql)
             for batch in self._cursor.fetch_record_batch():
                 yield self._check_types(batch, what, columns, text, real)
 
@@ -141,7 +159,13 @@ class SqliteFile:
         """Number of rows of a table."""
         return int(self.select_rows(table, "count(*)", where)[0][0])
 
+    def _check_relations(self, sql: str) -> None:
+        for name in _RELATION.findall(sql) if self._views else ():
+            if name.casefold() in self._views:
+                raise self._refuse_query(f"view {shown(name)}")
+
     def _run_query(self, sql: str, what: str) -> list[tuple[Any, ...]]:
+        self._check_relations(sql)
         with self._name_errors(what), self._connection.cursor() as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())

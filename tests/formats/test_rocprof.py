@@ -424,3 +424,30 @@ def test_mutations_are_read_or_refused(name: str, tmp_path: Path) -> None:
 
     path = WRITERS[name](tmp_path, JOB)
     read_or_refused(all_parts, path, path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (
+            "ALTER TABLE rocpd_string RENAME TO was; CREATE VIEW rocpd_string AS"
+            " WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n)"
+            " SELECT id, 'x' AS string FROM n",
+            'view "rocpd_string"',
+        ),
+        (
+            "ALTER TABLE rocpd_api ADD COLUMN more TEXT AS (hex(zeroblob(1000000000)))",
+            'column "more" of table "rocpd_api"',
+        ),
+    ],
+)
+def test_sql_of_a_file_is_not_run(tmp_path: Path, change: str, named: str) -> None:
+    """A view without end in place of a table would never return; views of no reader are left alone."""
+    path = write_rpd(tmp_path, JOB)
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE VIEW busy AS SELECT count(*) FROM rocpd_op")
+    assert plain(read(path, "rocpd 2")[1])
+    with sqlite3.connect(path) as database:
+        database.executescript(change)
+    with pytest.raises(InputError, match=f"{named} is computed by SQL of the file, which is not run"):
+        read(path, "rocpd 2")

@@ -12,7 +12,6 @@ import numpy as np
 
 from cclbench.analyzers.view.collectives import collective_kinds, collective_payloads, group_sizes
 from cclbench.analyzers.view.operator_calls import Float64, WorkKind
-from cclbench.analyzers.view.work_keys import kind_name, shaped_name
 from cclbench.analyzers.view.works import Works
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.ground.schema import CATEGORIES
@@ -143,18 +142,18 @@ def _work_codes(view: RankView, works: Works) -> tuple[Int64, dict[WorkKey, str]
     communicates = works.is_communication & (not view.on_host)
     for kind in np.unique(works.kind[~communicates]).tolist():
         key = _kind_key(works.kinds[kind])
-        names.setdefault(key, shaped_name(works.kinds[kind]))
+        names.setdefault(key, works.kinds[kind].shaped_name)
         of_kind[kind] = numbers.setdefault(key, len(numbers))
     code[~communicates] = of_kind[works.kind[~communicates]]
     for item in np.flatnonzero(communicates).tolist():
-        key = collectives.get(item) or WorkKey(kind_name(works.kinds[works.kind[item]]), _NO_PAYLOAD)
+        key = collectives.get(item) or WorkKey(works.kinds[works.kind[item]].name, _NO_PAYLOAD)
         names.setdefault(key, key.work)
         code[item] = numbers.setdefault(key, len(numbers))
     return code, names
 
 
 def _kind_key(kind: WorkKind) -> WorkKey:
-    name, shaped = kind_name(kind), shaped_name(kind)
+    name, shaped = kind.name, kind.shaped_name
     if not kind.linked:
         return WorkKey(name, kind.why_not)
     cost = kind.cost

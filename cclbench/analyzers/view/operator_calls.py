@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.view.columns import short_codes
+from cclbench.classify import base_name
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ids, holds_chosen, inherited_numbers, nearest_flagged
-from cclbench.operators.call import COMPILED, Call, NoModel, parse_call
+from cclbench.operators.call import COMPILED, Call, NoModel, Tensor, parse_call
 from cclbench.operators.cost import WHOLE, Cost, cost_of, model_of
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values", "annotation")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WorkKind:
     """A kind of work: calls of an operator with equal arguments, or kernels of one name.
 
@@ -40,7 +42,17 @@ class WorkKind:
     cost: Cost | None = None
     why_not: str | None = None
 
-    @property
+    @cached_property
+    def name(self) -> str:
+        """Its operator, or the kernel's base name."""
+        return self.call.name if self.linked else base_name(self.call.name)
+
+    @cached_property
+    def shaped_name(self) -> str:
+        """The name with the types and sizes of the tensors: `aten::mm(bf16[16,559], bf16[559,64])`."""
+        return f"{self.name}({', '.join(_tensor_words(self.call.arguments))})".removesuffix("()")
+
+    @cached_property
     def model_family(self) -> str | None:
         """Family of the operator's cost model; None without one."""
         if self.cost is not None and self.call.counted_work(COMPILED) is not None:
@@ -49,17 +61,26 @@ class WorkKind:
         return model.family if model else None
 
 
+def _tensor_words(arguments: Iterable[Any]) -> Iterator[str]:
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            yield f"{argument.precision or argument.dtype}[{','.join(map(str, argument.shape))}]"
+        elif isinstance(argument, tuple) and any(isinstance(item, Tensor) for item in argument):
+            yield f"{len(argument)} x {next(_tensor_words(argument))}"
+
+
 class OperatorCalls:
     """A rank's operator calls, and the call that each one's work belongs to."""
 
     def __init__(self, rank: RankView) -> None:
-        self.operator: Int64 = rank.operators("operator")["operator"].to_numpy()
+        calls = rank.operators("operator", "parent", "sequence", "recomputed")
+        self.operator: Int64 = calls["operator"].to_numpy()
         """Id of each call."""
         self.ids = Ids(self.operator)
-        parents = self.ids.index_of(ids_of(rank.operators("parent")["parent"]))
-        self.sequence: Int64 = inherited_numbers(parents, rank.operators("sequence")["sequence"])
+        parents = self.ids.index_of(ids_of(calls["parent"]))
+        self.sequence: Int64 = inherited_numbers(parents, calls["sequence"])
         """Autograd's number of each call, else of the nearest one that holds it; −1 of none."""
-        self.recomputed: Mask = rank.operators("recomputed")["recomputed"].to_numpy()
+        self.recomputed: Mask = calls["recomputed"].to_numpy()
         self._texts = {column: short_codes(rank.operators(column), column) for column in _TEXTS}
         self.name, self.names = self._texts["name"]
         models = [model_of(name or "") for name in self.names]

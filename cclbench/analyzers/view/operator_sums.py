@@ -22,7 +22,6 @@ from cclbench.analyzers.view.work_keys import (
     WorkFilter,
     counted_work,
     key_codes,
-    kind_name,
     parse_keys,
     tree_levels,
 )
@@ -242,12 +241,15 @@ def _group_sums(
         "compute_ns": np.where(sole & (arithmetic >= ideal), ns, 0),
         "memory_ns": np.where(sole & (arithmetic < ideal), ns, 0),
     }
-    sums = [OperatorSums(durations=each) for each in durations_by_code(codes, ns, len(words))]
+    totals = {}
     for name, values in columns.items():
+        amounts = np.bincount(codes, values.astype(np.float64), len(words))
         is_integer = name == "calls" or (name.endswith("_ns") and name not in _MODELLED)
-        totals = np.bincount(codes, values.astype(np.float64), len(words)).tolist()
-        for key_sums, amount in zip(sums, totals, strict=True):
-            setattr(key_sums, name, int(amount) if is_integer else amount)
+        totals[name] = (amounts.astype(np.int64) if is_integer else amounts).tolist()
+    sums = [
+        OperatorSums(durations=each, **dict(zip(totals, amounts, strict=True)))
+        for each, *amounts in zip(durations_by_code(codes, ns, len(words)), *totals.values(), strict=True)
+    ]
     _add_properties(works, sums, codes, work, sole)
     pair = codes * len(works.kinds) + works.kind[work]
     for entry in _first_of_values(pair, ~modelled & works.computes[work]):
@@ -261,19 +263,27 @@ def _add_properties(
 ) -> None:
     """Add what the kinds of the work of a key have in common: operators, families, precisions, sizes."""
     products: dict[int, ProductSizes | None] = {}
-    families = [{family} if (family := kind.model_family) else set[str]() for kind in works.kinds]
+    found: list[tuple[set[Any], ...]] = [tuple(set() for _ in _SETS) for _ in sums]
     pair = (codes * len(works.kinds) + works.kind[work]) * 2 + sole
-    for entry in _first_of_values(pair, np.ones(len(work), np.bool_)):
-        key_sums, number = sums[codes[entry]], int(works.kind[work[entry]])
+    entries = _first_of_values(pair, np.ones(len(work), np.bool_))
+    columns = codes[entries].tolist(), works.kind[work[entries]].tolist(), sole[entries].tolist()
+    for code, number, is_sole in zip(*columns, strict=True):
+        operators, families, precisions, assumptions, sizes = found[code]
         kind = works.kinds[number]
-        key_sums.operators |= {kind_name(kind)}
-        cost = kind.cost if sole[entry] else None
-        if number not in products:
-            products[number] = product_sizes(kind.call, kind.cost) if kind.cost else None
-        key_sums.products |= {products[number] if cost else None}
-        key_sums.families |= families[number] if sole[entry] else set()
-        key_sums.precisions |= {cost.precision} if cost and cost.precision else set()
-        key_sums.assumptions |= {cost.assumes} if cost and cost.assumes else set()
+        cost = kind.cost if is_sole else None
+        operators.add(kind.name)
+        if is_sole and kind.model_family:
+            families.add(kind.model_family)
+        if cost and number not in products:
+            products[number] = product_sizes(kind.call, cost)
+        sizes.add(products[number] if cost else None)
+        if cost and cost.precision:
+            precisions.add(cost.precision)
+        if cost and cost.assumes:
+            assumptions.add(cost.assumes)
+    for key_sums, values in zip(sums, found, strict=True):
+        for name, words in zip(_SETS, values, strict=True):
+            setattr(key_sums, name, frozenset(words))
 
 
 def _unmodelled_kernels(works: Works, chosen: CountedWork) -> dict[UnmodelledKernel, tuple[int, int]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from cclbench.analyzers.view.operator_calls import WorkKind
-from cclbench.analyzers.view.work_keys import NO_MODULE, kind_name, module_class, number_words, shaped_name
+from cclbench.analyzers.view.work_keys import NO_MODULE, module_class, number_words
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import PHASES
 from cclbench.operators.cost import WHOLE
@@ -86,7 +86,7 @@ def ordered_calls(view: RankView) -> dict[CallPlace, PlacedCalls]:
         kind = works.kinds[works.kind[order[item]]]
         at = CallPlace(PHASES[phase[item]], paths[module[item]], words[word[item]], int(number[item]))
         placed[at] = PlacedCalls(
-            kind_name(kind), _family(kind), int(calls[row]), int(time_ns[row]), float(position_sums[row])
+            kind.name, _family(kind), int(calls[row]), int(time_ns[row]), float(position_sums[row])
         )
     return placed
 
@@ -111,7 +111,7 @@ def _work_name(kind: WorkKind) -> str:
     family = _family(kind)
     if family and kind.cost and kind.cost.flops:
         return f"{family} {kind.cost.flops:.{_DIGITS}g}"
-    return shaped_name(kind)
+    return kind.shaped_name
 
 
 def _number_within(group: Int64) -> Int64:

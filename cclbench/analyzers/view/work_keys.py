@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Final, Literal, NamedTuple, cast
 
 import numpy as np
 
-from cclbench.analyzers.view.operator_calls import WorkKind
 from cclbench.analyzers.view.works import Works
-from cclbench.classify import base_name
 from cclbench.classify.kernel_labels import kernel_label
 from cclbench.ground.errors import UsageError
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ground.schema import CATEGORIES, PHASES
-from cclbench.operators.call import Call, Tensor
 
 By = Literal["op", "shape", "module", "class", "phase", "kernel", "category", "program"]
 BY: Final[tuple[By, ...]] = ("op", "shape", "module", "class", "phase", "kernel", "category", "program")
@@ -190,16 +187,6 @@ def module_class(path: str) -> str:
     return _INSTANCE.sub("*", path)
 
 
-def kind_name(kind: WorkKind) -> str:
-    """A kind's name: its operator, or the kernel's base name."""
-    return kind.call.name if kind.linked else base_name(kind.call.name)
-
-
-def shaped_name(kind: WorkKind) -> str:
-    """A kind's name with the types and sizes of its tensors: `aten::mm(bf16[16,559], bf16[559,64])`."""
-    return f"{kind_name(kind)}({_shape_words(kind.call)})".removesuffix("()")
-
-
 def _work_words(works: Works, by: By) -> tuple[Index, list[str]]:
     """Index of each work item's word, and all words."""
     if by in TREES:
@@ -211,7 +198,7 @@ def _work_words(works: Works, by: By) -> tuple[Index, list[str]]:
         return works.phase, list(PHASES)
     if by == "category":
         return works.category, list(CATEGORIES)
-    return works.kind, list(map(shaped_name if by == "shape" else kind_name, works.kinds))
+    return works.kind, [kind.shaped_name if by == "shape" else kind.name for kind in works.kinds]
 
 
 def number_words(words: Sequence[str], index: Index | Int64) -> tuple[Int64, list[str]]:
@@ -222,16 +209,3 @@ def number_words(words: Sequence[str], index: Index | Int64) -> tuple[Int64, lis
     for used_code in used:
         code[used_code] = numbers.setdefault(words[used_code], len(numbers))
     return code[index], list(numbers)
-
-
-def _shape_words(call: Call) -> str:
-    """`bf16[16,559], bf16[559,64]`: types and sizes of a call's tensors."""
-    return ", ".join(_tensor_words(call.arguments))
-
-
-def _tensor_words(arguments: Iterable[Any]) -> Iterator[str]:
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            yield f"{argument.precision or argument.dtype}[{','.join(map(str, argument.shape))}]"
-        elif isinstance(argument, tuple) and any(isinstance(item, Tensor) for item in argument):
-            yield f"{len(argument)} x {next(_tensor_words(argument))}"
