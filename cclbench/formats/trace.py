@@ -27,6 +27,7 @@ LATEST_NS: Final = 1 << 61
 """The largest plausible time, in the year 2043; the same distance before 1970 is the smallest."""
 NO_GRID: Final = (0, 0, 0)
 """The grid of a kernel for which none is stated."""
+_LARGEST_DEVICE: Final = (1 << 15) - 1
 _MOST_BLOCKS: Final = float(1 << 62)
 
 
@@ -270,6 +271,14 @@ def plausible_amount(value: object) -> int | None:
 def impossible_value(what: str, where: object, hint: str = "is the file damaged?") -> InputError:
     """The error for a value that no undamaged file contains."""
     return InputError(f"impossible {what}", where=str(where), hint=hint)
+
+
+def check_devices(device: pa.Array, where: object) -> None:
+    """`InputError` for an index of a device that no column of devices can hold."""
+    numbers = np.asarray(device.drop_null(), np.int64)
+    wrong = numbers[(numbers < 0) | (numbers > _LARGEST_DEVICE)]
+    if len(wrong):
+        raise impossible_value(f"device {wrong[0]}", where)
 
 
 def several_processes(path: Path, processes: Iterable[object]) -> InputError:

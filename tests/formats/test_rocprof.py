@@ -451,3 +451,14 @@ def test_sql_of_a_file_is_not_run(tmp_path: Path, change: str, named: str) -> No
         database.executescript(change)
     with pytest.raises(InputError, match=f"{named} is computed by SQL of the file, which is not run"):
         read(path, "rocpd 2")
+
+
+@pytest.mark.parametrize("device", [-1, 1 << 15, (1 << 63) - 1])
+def test_a_device_that_no_machine_has_is_an_error(tmp_path: Path, device: int) -> None:
+    path = write_rocpd(tmp_path, JOB)
+    with sqlite3.connect(path) as database:
+        database.execute(
+            f"UPDATE rocpd_info_agent_00001234_abcd SET type_index = {device} WHERE type = 'GPU'"  # noqa: S608
+        )
+    with pytest.raises(InputError, match=f"impossible device {device}; is the file damaged"):
+        read(path, "rocpd 3")

@@ -273,6 +273,7 @@ BAD = [
     *(("fio.json", fio_with(bw_bytes=odd), "bw_bytes is not a") for odd in (float("nan"), -1, 10**30)),
     ("fio.json", fio_with(clat_ns=CLAT | {"percentile": {"101": 1}}), "has a percentile that is not one"),
     ("fio.json", fio_with(clat_ns=CLAT | {"bins": {"soon": 1}}), "has a bin that is not a time"),
+    ("fio.json", fio_with(clat_ns="\ud800"), "line 1: has a text with half a surrogate pair"),
     ("iostat.txt", ONE_REPORT, "has one report only, which may be of the time since the boot"),
     ("iostat.txt", "Device  r/s  rkB/s  %util\n\n" * 2, "has no device"),
     ("iostat.txt", LESS, "line 16: 10 cells under 11 headings"),

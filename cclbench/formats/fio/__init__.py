@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.rewriting import COMMAND_LINE, HOST
-from cclbench.formats.serving.lines import LARGEST, WrittenResult
+from cclbench.formats.serving.lines import HALF_PAIR, LARGEST, WrittenResult, require_unicode
 from cclbench.formats.storage_rows import MOST, StorageRows
 from cclbench.formats.texts import damaged_error, parse_decimal, read_whole, strip_decoration
 from cclbench.ground.errors import InputError
@@ -95,8 +95,11 @@ def _reports(path: Path) -> Iterator[WrittenResult]:
     while (begin := _next_object(text, end)) >= 0:
         try:
             entries, end = decoder.raw_decode(text, begin)
+            require_unicode(entries, text[begin:end])
         except json.JSONDecodeError as error:
             raise damaged_error(path, f"is not JSON ({error.msg})", line=error.lineno) from None
+        except UnicodeEncodeError:
+            raise damaged_error(path, HALF_PAIR, line=text.count("\n", 0, begin) + 1) from None
         except (ValueError, InvalidOperation, RecursionError):
             message = "is nested too deeply, or has a number with too many digits"
             raise damaged_error(path, message, line=text.count("\n", 0, begin) + 1) from None

@@ -25,7 +25,7 @@ from cclbench.formats.nsys.capture import (
     CapturedProcesses,
 )
 from cclbench.formats.nsys.whole_graphs import GraphLaunches
-from cclbench.formats.trace import LATEST_NS, grid_columns, impossible_value
+from cclbench.formats.trace import LATEST_NS, check_devices, grid_columns, impossible_value
 from cclbench.ground.errors import InputError
 from cclbench.ground.intervals import Int64, Mask
 
@@ -36,7 +36,6 @@ Columns = dict[str, tuple[str, ...]]
 _NO_STREAM: Final = (1 << 32) - 1
 _BACKTRACE: Final = 67
 """`eventClass` of the range in which a call's backtrace was collected, a copy of the call's row."""
-_LARGEST_DEVICE: Final = (1 << 15) - 1
 NO_NAME: Final = "(no name)"
 _COPY_KINDS: Final = {
     1: ("HtoD", "h2d"),
@@ -165,14 +164,10 @@ class TableReader:
 
     def _device_columns(self, batch: pa.RecordBatch) -> dict[str, Any]:
         """Device, stream and correlation of device rows; CUPTI's correlation 0 means none."""
-        device = batch["device"]
-        if len(device) > device.null_count:
-            least, most = pc.min_max(device).as_py().values()
-            if least < 0 or most > _LARGEST_DEVICE:
-                raise impossible_value(f"device {least if least < 0 else most}", self.database.path)
+        check_devices(batch["device"], self.database.path)
         stream = np.asarray(batch["track"].fill_null(-1), np.int64)
         return {
-            "device": device,
+            "device": batch["device"],
             "track": np.where(stream == _NO_STREAM, -1, stream),
             "correlation": pc.if_else(pc.equal(batch["correlation"], 0), None, batch["correlation"]),
         }

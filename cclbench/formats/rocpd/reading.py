@@ -18,7 +18,7 @@ from cclbench.formats import Names, Rows, Trace
 from cclbench.formats.rocpd.schemas import RowQuery, find_captures
 from cclbench.formats.rocprofv3.reading import BOOT_TIME, COPY_KINDS, call_kind
 from cclbench.formats.sqlite_file import SqliteFile
-from cclbench.formats.trace import LATEST_NS, grid_columns, impossible_value
+from cclbench.formats.trace import LATEST_NS, check_devices, grid_columns, impossible_value
 from cclbench.ground.errors import InputError
 
 NO_NAME: Final = "(no name)"
@@ -137,6 +137,7 @@ def _make_rows(
             f"time: {words[word[i]][:60]!r} from {start[i]} to {end[i]} ns", file.path, RocpdFile.hint
         )
     if side == "device":
+        check_devices(batch["device"], file.path)
         columns = {**columns, "device": batch["device"]}
     return Rows(
         kind=kind,

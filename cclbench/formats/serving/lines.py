@@ -18,6 +18,7 @@ from cclbench.ground.errors import InputError
 
 LARGEST: Final = 256 << 20
 """Most bytes of a (decompressed) file that are read."""
+HALF_PAIR: Final = "has a text with half a surrogate pair, which is not Unicode"
 MOST: Final = 1 << 50
 """Largest accepted count or rate of a benchmark."""
 
@@ -96,12 +97,22 @@ def _text(path: Path) -> str:
     return text
 
 
+def require_unicode(value: object, text: str) -> None:
+    """`UnicodeEncodeError` for half a surrogate pair in a value of JSON `text`, which no text may contain."""
+    if "\\ud" in text or "\\uD" in text:
+        json.dumps(value, ensure_ascii=False, default=str).encode()
+
+
 def _parsed(text: str, path: Path, line: int) -> Any:
     message = "is nested too deeply, or has a number with too many digits"
     try:
-        return json.loads(text, parse_float=Decimal)
+        value = json.loads(text, parse_float=Decimal)
+        require_unicode(value, text)
+        return value
     except json.JSONDecodeError as error:
         message, line = f"is not JSON ({error.msg}, column {error.colno})", line + error.lineno - 1
+    except UnicodeEncodeError:
+        message = HALF_PAIR
     except (ValueError, InvalidOperation, RecursionError):
         pass
     raise InputError(
