@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import re
 import sys
 from pathlib import Path
@@ -34,6 +35,14 @@ PUBLIC = (
     "TensorIteratorBaseEENKUlvE0_clEvENKUlvE5_clEvEUlfE_EEvS4_RKT_EUliE_EEviT1_",
     "_Z22ncclDevKernel_SendRecv24ncclDevKernelArgsStorageILm4096EE",
 )
+
+
+def test_names_that_have_published_a_text_can_be_sent_to_other_processes() -> None:
+    """They publish the card's texts before processes publish those of the traces, with the same salt."""
+    text = "acme_model_v9q"
+    new = NAMES.publish(text)
+    sent = pickle.loads(pickle.dumps(NAMES))  # noqa: S301 - its own bytes
+    assert sent.publish(text) == new != text
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -189,6 +189,10 @@ class PublicNames:
         self._kept, self._stated = tuple(kept), stated
         self._revealed = frozenset(name.casefold() for name in revealed)
 
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs: a cache of functions cannot be sent to it."""
+        return {name: value for name, value in vars(self).items() if name != "_publish_cached"}
+
     def token(self, text: str) -> str:
         """The token of a text: `x` and letters, so that it is a name in every language."""
         number = int.from_bytes(blake2b(text.encode(errors="surrogatepass"), key=self._salt).digest(), "big")
