@@ -88,25 +88,29 @@ class PoolEngine(Engine):
         waiting: deque[Future[list[Result]]] = deque()
         running: set[Future[Any]] = set()
         count = 0
-        while True:
-            with self.while_submitting():
-                for bundle in islice(bundles, self.workers * _AHEAD - len(waiting)):
-                    waiting.append(executor.submit(_run_each, work, bundle))
-                    running.add(waiting[-1])
-            if not waiting:
-                return
-            done, running = wait(running, timeout=WAIT_S, return_when=FIRST_COMPLETED)
+        try:
+            while True:
+                with self.while_submitting():
+                    for bundle in islice(bundles, self.workers * _AHEAD - len(waiting)):
+                        waiting.append(executor.submit(_run_each, work, bundle))
+                        running.add(waiting[-1])
+                if not waiting:
+                    return
+                done, running = wait(running, timeout=WAIT_S, return_when=FIRST_COMPLETED)
+                for future in waiting:
+                    if future in done and (error := future.exception()):
+                        raise error
+                for future in done:
+                    for _ in future.result():
+                        count += 1
+                        finished(count)
+                # A future that finished after `wait` is counted in the next round.
+                while waiting and waiting[0] not in running:
+                    for result in waiting.popleft().result():
+                        take(result)
+        finally:
             for future in waiting:
-                if future in done and (error := future.exception()):
-                    raise error
-            for future in done:
-                for _ in future.result():
-                    count += 1
-                    finished(count)
-            # A future that finished after `wait` is counted in the next round.
-            while waiting and waiting[0] not in running:
-                for result in waiting.popleft().result():
-                    take(result)
+                future.cancel()
 
     def _end_executor(self, *, kill: bool) -> None:
         executor, self._executor = self._executor, None

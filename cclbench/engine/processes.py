@@ -72,7 +72,8 @@ class Processes(PoolEngine):
         if kill:
             for process in list((executor._processes or {}).values()):
                 process.kill()
-        executor.shutdown(wait=True, cancel_futures=True)
+        # Its own cancelling (cancel_futures) waits forever for a task that cannot be sent to a process.
+        executor.shutdown(wait=True)
 
     def explain_error(self, error: BaseException) -> BaseException:
         """See `PoolEngine`."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from pathlib import Path
+from pickle import PicklingError
 from tempfile import mkdtemp
 from typing import Any
 
@@ -102,6 +103,20 @@ def test_what_has_not_begun_when_a_task_fails_is_cancelled(engine: Engine) -> No
     with pytest.raises(ValueError, match="non-negative"):
         engine.map(time.sleep, [-1.0, *[0.5] * 60])
     assert time.monotonic() - begun < 15
+
+
+class Unsendable:
+    """What no process can be sent."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        time.sleep(0.1)  # the others are still to be sent when the first has failed
+        raise PicklingError("not to be sent")
+
+
+def test_tasks_that_cannot_be_sent_are_an_error() -> None:
+    with engine_of(jobs=2) as pool, pytest.raises(PicklingError, match="not to be sent"):
+        pool.map(repr, [Unsendable() for _ in range(6)])
+    assert workers() == []
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self"), reason="asks /proc who runs the task")
