@@ -22,8 +22,10 @@ from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.manifest import read_manifest
 from cclbench.contribute.package import Contribution, PackageOptions, make_data_point
 from cclbench.contribute.place import DataPointPlace, data_point_ids
+from cclbench.contribute.redaction import public_names
 from cclbench.contribute.redaction.publisher import UNLISTED
 from cclbench.contribute.verify import verify_data_point
+from cclbench.engine import engine_of
 from cclbench.formats.rewriting import METADATA
 from cclbench.ground.errors import CheckFailed, InputError, UsageError
 from cclbench.hardware.calibration import Calibration, read_calibration, write_calibration
@@ -70,6 +72,22 @@ def test_several_logs_keep_their_public_names(job: Any) -> None:
     ]
     with evidence_elsewhere([]) as nowhere:
         assert verify_data_point(told.place, nowhere).status == "verified"
+
+
+def test_several_processes_publish_what_one_does(
+    job: Any, files: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The card's texts are published first, here: the same names and salt then go to each process."""
+    monkeypatch.setattr(public_names, "token_bytes", bytes)
+    reworded(job, "{name: pytorch}", "{name: pytorch}, communication: {environment: {ACME_ROUTE: coral}}")
+    published = []
+    for jobs in (1, 2):
+        with engine_of(jobs=jobs) as engine:
+            wanted = PackageOptions(licence="Apache-2.0", replace=True)
+            make_data_point(job.card, job.traces, job.scripts, job.collection, wanted, engine=engine)
+        published.append(files(job.collection))
+    assert len(published[0]) > 3
+    assert published[0] == published[1]
 
 
 def test_a_data_point_is_whole(job: Any, files: Tree) -> None:
