@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
@@ -462,3 +463,11 @@ def test_a_device_that_no_machine_has_is_an_error(tmp_path: Path, device: int) -
         )
     with pytest.raises(InputError, match=f"impossible device {device}; is the file damaged"):
         read(path, "rocpd 3")
+
+
+def test_a_correlation_that_no_column_can_hold_is_an_error(tmp_path: Path) -> None:
+    path = write_json(tmp_path, JOB)
+    text = path.read_text()
+    path.write_text(re.sub(r'"internal": ?\d+', f'"internal": {1 << 64}', text, count=1))
+    with pytest.raises(InputError, match="9223372036854775807"):
+        read(path, "rocprofv3")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -14,6 +14,9 @@ from cclbench.formats.texts import damaged_error, read_whole, reason_of
 _MOST_BYTES: Final = 1 << 30
 _HINT: Final = "write it again, with --output-format rocpd if it is large"
 _GPU: Final = 2
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""A number that a column can hold."""
 
 
 class Handle(msgspec.Struct):
@@ -25,7 +28,7 @@ class Handle(msgspec.Struct):
 class Correlation(msgspec.Struct):
     """The number of the call that a record is of, or that caused it."""
 
-    internal: int
+    internal: Int64
 
 
 class Size(msgspec.Struct):
@@ -68,7 +71,7 @@ class CopyRecord(Record):
     operation: int
     dst_agent_id: Handle
     src_agent_id: Handle
-    bytes: int | None = None
+    bytes: Int64 | None = None
     stream_id: Handle | None = None
 
 
