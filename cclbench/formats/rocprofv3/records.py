@@ -5,18 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
+from cclbench.formats.kineto.events import Int64
 from cclbench.formats.texts import damaged_error, read_whole, reason_of
 
 _MOST_BYTES: Final = 1 << 30
 _HINT: Final = "write it again, with --output-format rocpd if it is large"
 _GPU: Final = 2
-
-Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""A number that a column can hold."""
 
 
 class Handle(msgspec.Struct):
