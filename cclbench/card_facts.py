@@ -123,10 +123,10 @@ def _phase(ingested: Run) -> str | None:
 
 def _collective_precision(ingested: Run) -> str | None:
     """The precision of the collectives, if it is the same for all and known to cards."""
-    known = {"bfloat16": "bf16", "float": "fp32", "float32": "fp32", "half": "fp16", "float16": "fp16"}
+    precisions = {"bfloat16": "bf16", "float": "fp32", "float32": "fp32", "half": "fp16", "float16": "fp16"}
     floats = {
-        known[name]
+        precisions[name]
         for dtype in ingested.collectives()["dtype"].cast(pa.string()).unique().to_pylist()
-        if dtype and (name := dtype.lower().removeprefix("c10::")) in known
+        if dtype and (name := dtype.lower().removeprefix("c10::")) in precisions
     }
     return floats.pop() if len(floats) == 1 else None

@@ -65,8 +65,8 @@ class SessionRun(StoredRun):
         metric, keys = parse_figure(figure)
         row = self._computed.figures.row(metric, **keys)
         if row is None:
-            known = self._computed.figures.metrics
-            hint = near(metric, known) if metric not in known else "the metric has no such part"
+            metrics = self._computed.figures.metrics
+            hint = near(metric, metrics) if metric not in metrics else "the metric has no such part"
             raise UsageError(f"run {self.id} has no {figure}", hint=hint)
         return row
 

@@ -178,7 +178,7 @@ class Machine:
             why = f"no card names the system (hardware.system), and the catalog's with {node} in a node"
             return Learned(None, reason=f"{why} {which}")
         cpus = {other.host_cpu for other in alike}
-        made = structs.replace(
+        assumed_system = structs.replace(
             alike[0],
             id=f"a node of {node}",
             host_cpu=alike[0].host_cpu if len(cpus) == 1 else None,
@@ -186,7 +186,7 @@ class Machine:
             scale_out=_stated_network(hardware),
         )
         basis = f"links as of {', '.join(s.id for s in alike)}, since no card names the system"
-        return Learned(made, "assumption", basis)
+        return Learned(assumed_system, "assumption", basis)
 
     @cached_property
     def per_node(self) -> Learned[int]:
@@ -367,10 +367,10 @@ def _no_accelerator(name: str) -> str:
     return f"the catalog knows no accelerator {name!r} (card: hardware.accelerator)"
 
 
-def _with_stated_rate(known: ScaleUp | None, hardware: Hardware) -> ScaleUp | None:
+def _with_stated_rate(links: ScaleUp | None, hardware: Hardware) -> ScaleUp | None:
     """The links with the rate that the card states, if it does."""
     rate = hardware.scale_up.bytes_per_s
-    return structs.replace(known, bytes_per_s=rate) if known and rate else known
+    return structs.replace(links, bytes_per_s=rate) if links and rate else links
 
 
 def _stated_network(hardware: Hardware) -> ScaleOut | None:

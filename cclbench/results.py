@@ -112,8 +112,8 @@ def _computation_key(selection: Selection) -> str:
     """A key of everything that determines the rows of a run: cclbench, its metrics, the catalog, options."""
     versions = {name: METRICS.get(name).version for name in METRICS}
     by = {"cclbench": __version__, "metrics": versions, "code": _metrics_code_hash(), "hardware": users_own()}
-    asked = {"window": selection.window, "model": selection.model, "replay": selection.replay}
-    return json.dumps({**by, **asked})
+    options = {"window": selection.window, "model": selection.model, "replay": selection.replay}
+    return json.dumps({**by, **options})
 
 
 @cache
@@ -126,26 +126,26 @@ def _metrics_code_hash() -> str:
 
 def _stored_with_replays(run: Run, selection: Selection) -> bool | None:
     """Whether the stored rows include replays; None if there are none with these options."""
-    made = run.saved_by
-    if made is None or not selection.is_whole_run:
+    provenance = run.saved_by
+    if provenance is None or not selection.is_whole_run:
         return None
     return {_computation_key(replace(selection, replay=replay)): replay for replay in (False, True)}.get(
-        made.by
+        provenance.by
     )
 
 
 def _stored_results(run: Run, metrics: Sequence[Metric], selection: Selection) -> tuple[Results, str] | None:
     """The stored rows of all metrics, with replays added or removed as requested."""
-    replayed, made = _stored_with_replays(run, selection), run.saved_by
+    replayed, provenance = _stored_with_replays(run, selection), run.saved_by
     results = None if replayed is None else run.saved_results
-    if made is None or results is None:
+    if provenance is None or results is None:
         return None
     if selection.replay and not replayed and any(metric.is_replayed for metric in metrics):
         results = _with_replays(results, partial(_replayed_rows, run, selection))
-        run.save_results(results, made=Made(_computation_key(selection), made.window))
+        run.save_results(results, provenance=Made(_computation_key(selection), provenance.window))
     elif replayed and not selection.replay:
         results = _with_replays(results, _not_replayed_rows)
-    return results, made.window
+    return results, provenance.window
 
 
 def _with_replays(results: Results, instead: Callable[[Row], list[Row]]) -> Results:
@@ -206,11 +206,13 @@ def _computed_results(
     # memory than one large rank does.
     few = len(pairs) < engine.workers and size <= _MOST_SPLIT
     groups = _metric_groups(names) if few and engine.is_worthwhile(engine.workers, size) else [names]
-    asked = [(*pair, group) for pair in pairs for group in groups]
-    tasks = [_RankTask(member.rank(rank), member.card, sent[member], group) for member, rank, group in asked]
+    rank_groups = [(*pair, group) for pair in pairs for group in groups]
+    tasks = [
+        _RankTask(member.rank(rank), member.card, sent[member], group) for member, rank, group in rank_groups
+    ]
     work = partial(_rank_answer, selection.window, selection.steps, selection.model)
     answers = {member: Answers(names) for member in machines}
-    remaining = iter(asked)
+    remaining = iter(rank_groups)
 
     def take_answer(answer: RankAnswers) -> None:
         member, rank, _ = next(remaining)
@@ -244,7 +246,7 @@ def _computed_results(
     results = Results.from_tables(table_of(rows_of_metric(metric)) for metric in metrics)
     window = policy_of(answers[run].policies.values()) or selection.window
     if selection.is_whole_run and len(metrics) == len(list(METRICS)):
-        run.save_results(results, made=Made(_computation_key(selection), window))
+        run.save_results(results, provenance=Made(_computation_key(selection), window))
     return results, window
 
 

@@ -146,7 +146,7 @@ def _encode_cut_to(answer: ToolAnswer, longest: int) -> bytes | None:
         return None
     end = answer.offset + len(rows)
     more = answer.more or len(rows) < len(answer.rows)
-    given = {
+    document = {
         **envelope,
         "rows": rows,
         "more": more,
@@ -154,7 +154,9 @@ def _encode_cut_to(answer: ToolAnswer, longest: int) -> bytes | None:
         "cut": cut,
         "notes": [*answer.notes, *([_REST] if cut else [])],
     }
-    return _json_bytes({name: value for name, value in given.items() if value is not None or name in fields})
+    return _json_bytes(
+        {name: value for name, value in document.items() if value is not None or name in fields}
+    )
 
 
 def _json_value(value: Any, longest: int, place: str, cut: list[dict[str, Any]]) -> Any:

@@ -126,8 +126,8 @@ class Tools:
         if not (full or per_rank or offset):
             head = document_head(computed.record, computed.figures, computed.window)
             return answer_document({**head, "results": rows})
-        known = [{key: value for key, value in row.items() if value is not None} for row in rows]
-        return answer_page(known, offset, full=full)
+        compact_rows = [{key: value for key, value in row.items() if value is not None} for row in rows]
+        return answer_page(compact_rows, offset, full=full)
 
     def explain(self, name: str, offset: int = 0, full: bool = False) -> ToolAnswer:
         """Explain a metric, finding, SQL view, table, reader, setting or standard workload: definition,
@@ -265,11 +265,13 @@ class Tools:
             return answer_document(document)
         rows = {
             "metrics": document["lines"],
-            "parts": [{"other": one["other"], **row} for one in document["versus"] for row in one["changes"]],
+            "parts": [
+                {"other": pair["other"], **row} for pair in document["versus"] for row in pair["changes"]
+            ],
             "cards": document["cards"],
         }
         within = [
-            {"other": one["other"], **row} for one in document["operators"] for row in one.get(part, ())
+            {"other": pair["other"], **row} for pair in document["operators"] for row in pair.get(part, ())
         ]
         return answer_page(
             rows.get(part, within),
@@ -284,11 +286,11 @@ class Tools:
         from cclbench.hardware.catalog import catalog_entries
         from cclbench.hardware.describe import entry_summary
 
-        chosen = [one for one in catalog_entries().values() if entry.casefold() in one.id]
+        chosen = [record for record in catalog_entries().values() if entry.casefold() in record.id]
         rows = [
-            {"id": one.id, "kind": one.kind, "summary": entry_summary(one)}
-            | (msgspec.to_builtins(one) if full else {})
-            for one in chosen
+            {"id": record.id, "kind": record.kind, "summary": entry_summary(record)}
+            | (msgspec.to_builtins(record) if full else {})
+            for record in chosen
         ]
         return answer_page(rows, offset, full=full, trusted=True)
 
@@ -321,7 +323,7 @@ def _findings_page(computed: Run, offset: int, **fields: Any) -> ToolAnswer:
     ]
     if summaries := document["summaries"]:
         shown = ("kind", "heading", "warnings", "sentences")
-        fields["source"] = [{name: one[name] for name in shown} for one in summaries]
+        fields["source"] = [{name: summary[name] for name in shown} for summary in summaries]
     return answer_page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
 
 

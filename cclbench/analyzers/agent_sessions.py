@@ -39,8 +39,8 @@ def _session_codes(calls: pa.Table) -> np.ndarray:
 
 
 def _busy(calls: pa.Table, kind: str) -> Intervals:
-    own = with_words(calls, "kind", (kind,))
-    return intervals.union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
+    kind_calls = with_words(calls, "kind", (kind,))
+    return intervals.union(kind_calls["start_ns"].to_numpy(), kind_calls["end_ns"].to_numpy())
 
 
 @_session_metric(
@@ -57,24 +57,24 @@ def time(run: RunView) -> Iterator[Value]:
     """Time of sessions by what they wait for."""
     calls = _calls(run)
     codes = _session_codes(calls)
-    whole, parts = 0, dict.fromkeys(("model", "tools", "waiting"), 0)
+    total, parts = 0, dict.fromkeys(("model", "tools", "waiting"), 0)
     for session in range(int(codes.max()) + 1):
-        own = calls.filter(pa.array(codes == session))
-        length = int(own["end_ns"].to_numpy().max() - own["start_ns"].to_numpy().min())
-        model, tools = _busy(own, "model"), _busy(own, "tool")
+        session_calls = calls.filter(pa.array(codes == session))
+        length = int(session_calls["end_ns"].to_numpy().max() - session_calls["start_ns"].to_numpy().min())
+        model, tools = _busy(session_calls, "model"), _busy(session_calls, "tool")
         exposed = intervals.subtract(tools, model).length
-        whole += length
+        total += length
         parts["model"] += model.length
         parts["tools"] += exposed
         parts["waiting"] += length - model.length - exposed
     rounds = len(with_words(calls, "kind", ("model",)))
     words = f"{int(codes.max()) + 1:,} sessions, {rounds:,} rounds, {len(calls) - rounds:,} calls of tools"
-    yield Value(value=whole / NS_PER_S, reason=words, source=_SOURCE)
+    yield Value(value=total / NS_PER_S, reason=words, source=_SOURCE)
     for category, length in parts.items():
         value = partial(Value, category=category, source=_SOURCE, provenance="derived")
         yield value(value=length / NS_PER_S)
-        if whole:
-            yield value(value=length / whole, stat="share", unit="1")
+        if total:
+            yield value(value=length / total, stat="share", unit="1")
 
 
 @_session_metric(
@@ -95,10 +95,10 @@ def tool_latency(run: RunView) -> Iterator[Value]:
     times = (tools["end_ns"].to_numpy() - tools["start_ns"].to_numpy()) / NS_PER_S
     states, failed = has_values(tools, "failed"), tools["failed"].fill_null(False).to_numpy()
     yield Value(value=float(times.mean()), source=_SOURCE)
-    for name, own in longest_names(tools, "name", times, _MOST_TOOLS):
-        yield from spread_values(times[own], (50,), category=name, source=_SOURCE)
-        if (own & states).any():
-            share = float(failed[own & states].mean())
+    for name, tool_mask in longest_names(tools, "name", times, _MOST_TOOLS):
+        yield from spread_values(times[tool_mask], (50,), category=name, source=_SOURCE)
+        if (tool_mask & states).any():
+            share = float(failed[tool_mask & states].mean())
             value = partial(Value, category=name, source=_SOURCE)
             yield value(value=share, stat="failed", unit="1", provenance="derived")
 

@@ -68,7 +68,7 @@ def _largest_of_devices(rank: RankView, number: Callable[[History], float | None
     return max(values)
 
 
-def _of_snapshots(run: RunView, number: Callable[[History], float | None]) -> Iterator[Value]:
+def _snapshot_values(run: RunView, number: Callable[[History], float | None]) -> Iterator[Value]:
     """The largest value over all snapshots' devices, then each device's; `NotApplicable` without any.
 
     Partial where a device has none.
@@ -116,7 +116,7 @@ def peak_allocated(rank: RankView) -> Value:
 @from_evidence("memory.peak_allocated")
 def peak_allocated_of_snapshots(run: RunView) -> Iterator[Value]:
     """Peak of allocated bytes, from snapshots."""
-    return _of_snapshots(run, lambda history: history.peak_allocated)
+    return _snapshot_values(run, lambda history: history.peak_allocated)
 
 
 @metric(
@@ -139,7 +139,7 @@ def peak_reserved(rank: RankView) -> Value:
 @from_evidence("memory.peak_reserved")
 def peak_reserved_of_snapshots(run: RunView) -> Iterator[Value]:
     """Peak of reserved bytes, from snapshots."""
-    return _of_snapshots(run, lambda history: history.peak_reserved)
+    return _snapshot_values(run, lambda history: history.peak_reserved)
 
 
 @metric(
@@ -164,7 +164,7 @@ def reserved_unused(rank: RankView) -> Value:
 @from_evidence("memory.reserved_unused")
 def reserved_unused_of_snapshots(run: RunView) -> Iterator[Value]:
     """Unused reserved bytes from snapshots, at the peak, at the end and at a failed request."""
-    return _of_free_blocks(run, lambda history: history.reserved_unused, lambda free: float(free.bytes))
+    return _free_block_values(run, lambda history: history.reserved_unused, lambda free: float(free.bytes))
 
 
 @run_metric(
@@ -185,15 +185,15 @@ def fragmentation(run: RunView) -> Iterator[Value]:
         free = history.free_at(history.peak_moment)
         return None if free is None else free.fragmentation
 
-    return _of_free_blocks(run, at_peak, lambda free: free.fragmentation)
+    return _free_block_values(run, at_peak, lambda free: free.fragmentation)
 
 
-def _of_free_blocks(
+def _free_block_values(
     run: RunView, at_peak: Callable[[History], float | None], number: Callable[[FreeBlocks], float | None]
 ) -> Iterator[Value]:
     """Values at the peaks, which need a history, then the largest at the end and at failed requests."""
     try:
-        yield from _of_snapshots(run, at_peak)
+        yield from _snapshot_values(run, at_peak)
     except NotApplicable as why:
         yield no_value(str(why))
     moments = {

@@ -27,7 +27,13 @@ class RankAnswers(NamedTuple):
     @classmethod
     def of(cls, policy: str, values: Mapping[str, Sequence[Value]]) -> RankAnswers:
         """From each metric's values."""
-        return cls(policy, {name: pickle.dumps(own, pickle.HIGHEST_PROTOCOL) for name, own in values.items()})
+        return cls(
+            policy,
+            {
+                name: pickle.dumps(metric_values, pickle.HIGHEST_PROTOCOL)
+                for name, metric_values in values.items()
+            },
+        )
 
 
 class Answers:
@@ -55,8 +61,8 @@ class Answers:
 
     def values_of(self, metric: str) -> Mapping[int, Sequence[Value]]:
         """Each rank's values of that metric."""
-        found = {}
+        values_by_rank = {}
         for rank, place in zip(self.policies, self._places[metric], strict=True):
             self._file.seek(place)
-            found[rank] = pickle.load(self._file)  # noqa: S301 - what `add_answer` wrote there
-        return found
+            values_by_rank[rank] = pickle.load(self._file)  # noqa: S301 - what `add_answer` wrote there
+        return values_by_rank

@@ -152,9 +152,9 @@ def pool_benchmarks(parts: Sequence[Benchmark]) -> Benchmark | None:
 
 def ttft_of(answered: pa.Table) -> Samples:
     """Time to first token of each request."""
-    known = answered["ttft_ns"].drop_null()
-    lacking = len(answered) - len(known)
-    return Samples(_as_seconds(known), len(known), {"without a time to first token": lacking}, lacking)
+    ttfts = answered["ttft_ns"].drop_null()
+    lacking = len(answered) - len(ttfts)
+    return Samples(_as_seconds(ttfts), len(ttfts), {"without a time to first token": lacking}, lacking)
 
 
 def itl_of(answered: pa.Table) -> Samples:
@@ -171,12 +171,12 @@ def itl_of(answered: pa.Table) -> Samples:
 
 def e2e_of(answered: pa.Table) -> Samples:
     """End-to-end latency of each request, as listed, else first token + Σ gaps."""
-    known = _request_latencies(answered).drop_null()
+    latencies = _request_latencies(answered).drop_null()
     stated = answered["e2e_ns"].null_count < len(answered)
-    lacking = len(answered) - len(known)
+    lacking = len(answered) - len(latencies)
     return Samples(
-        _as_seconds(known),
-        len(known),
+        _as_seconds(latencies),
+        len(latencies),
         {"without a latency": lacking},
         lacking,
         "measured" if stated else "derived",
@@ -189,15 +189,15 @@ def tpot_of(answered: pa.Table) -> Samples:
     gaps = several["itl_ns"].combine_chunks().value_lengths().fill_null(-1).to_numpy()
     streamed = several.filter(pa.array(gaps != 0))
     latencies = streamed.append_column("latency_ns", _request_latencies(streamed))
-    known = with_values(latencies, "latency_ns", "ttft_ns")
-    decoding = known["latency_ns"].to_numpy() - known["ttft_ns"].to_numpy()
-    per_token = decoding / (known["output_tokens"].to_numpy() - 1)
+    timed_requests = with_values(latencies, "latency_ns", "ttft_ns")
+    decoding = timed_requests["latency_ns"].to_numpy() - timed_requests["ttft_ns"].to_numpy()
+    per_token = decoding / (timed_requests["output_tokens"].to_numpy() - 1)
     forward = per_token[per_token >= 0]
     left_out = {
         "of one output token or of unknown length": len(answered) - len(several),
         "answered in one piece": len(several) - len(streamed),
-        "without a latency": len(streamed) - len(known),
-        "with the last token before the first": len(known) - len(forward),
+        "without a latency": len(streamed) - len(timed_requests),
+        "with the last token before the first": len(timed_requests) - len(forward),
     }
     unknown = len(streamed) - len(forward) + answered["output_tokens"].null_count
     return Samples(forward / NS_PER_S, len(forward), left_out, unknown, "derived")

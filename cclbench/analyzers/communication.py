@@ -82,15 +82,15 @@ def count(rank: RankView) -> Iterator[Value]:
 def volume(rank: RankView) -> Iterator[Value]:
     table = rank.collectives
     table = table.filter(pa.array(~has_word(table, "kind", "barrier")))
-    size, known = collective_payloads(table)
-    silent = int((~known).sum())
-    coverage = Coverage.of_rows(known, collective_durations(table))
+    size, has_size = collective_payloads(table)
+    silent = int((~has_size).sum())
+    coverage = Coverage.of_rows(has_size, collective_durations(table))
     if len(table) and silent == len(table):
         raise Unknown(f"none of the {silent} collectives in the window states its payload", coverage)
     yield from per_step_and_label(
         rank,
-        table.filter(pa.array(known)),
-        size[known],
+        table.filter(pa.array(has_size)),
+        size[has_size],
         left_out={"of unknown bytes": silent} if silent else {},
         coverage=coverage,
     )

@@ -169,12 +169,10 @@ def hfu(rank: RankView) -> Value:
     peak = peak_flops_per_s(rank)
     achieved = _executed_flops(rank)
     assert achieved.value is not None  # noqa: S101 - else it does not apply
-    share_of_peak = achieved.value / peak
-    if share_of_peak > 1:
-        raise Failed(
-            f"the executed FLOPs are {share_of_peak:.3g} of the device's peak: the precision is wrong"
-        )
-    return replace(achieved, value=share_of_peak)
+    peak_share = achieved.value / peak
+    if peak_share > 1:
+        raise Failed(f"the executed FLOPs are {peak_share:.3g} of the device's peak: the precision is wrong")
+    return replace(achieved, value=peak_share)
 
 
 @metric(
@@ -207,10 +205,12 @@ def _kernel_time(rank: RankView) -> Int64:
 
 def longest_of_all_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Mean over ranks by weight; three kernels' shares of all ranks' kernel durations, longest first."""
-    own = {rank: [v for v in values if v.has_value and v.category is None] for rank, values in ranks.items()}
-    yield from mean_over_ranks(own)
+    rank_shares = {
+        rank: [v for v in values if v.has_value and v.category is None] for rank, values in ranks.items()
+    }
+    yield from mean_over_ranks(rank_shares)
     durations: Counter[str] = Counter()
-    for value in (value for values in own.values() for value in values):
+    for value in (value for values in rank_shares.values() for value in values):
         assert isinstance(value.detail, dict)  # noqa: S101 - by `dominant_kernel`
         durations.update(value.detail)
     total = durations.total()
@@ -290,10 +290,10 @@ def sm_coverage(rank: RankView) -> Value:
     for batch, _ in rank.kernels("blocks"):
         stated = batch["blocks"].is_valid().to_numpy(zero_copy_only=False)
         coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
-        known = batch.filter(pa.array(stated))
-        if len(known):
-            sms, durations = _sm_count(rank), known["dur_ns"].to_numpy()
-            covered += int((durations * np.minimum(known["blocks"].to_numpy(), sms)).sum())
+        kernels = batch.filter(pa.array(stated))
+        if len(kernels):
+            sms, durations = _sm_count(rank), kernels["dur_ns"].to_numpy()
+            covered += int((durations * np.minimum(kernels["blocks"].to_numpy(), sms)).sum())
             total += int(durations.sum()) * sms
     if not total:
         raise NotApplicable("the trace states no kernel's grid")

@@ -215,9 +215,9 @@ def _moved_by_way(rows: pa.Table, port: str) -> dict[str, MovedBytes]:
     """Sent and received bytes of one tool: from counts in one file or between two, else from rates."""
     by_way = {}
     for way in ("tx", "rx"):
-        known, left_out, unknown, is_counted = moved_rows(rows, f"{port}_{way}")
-        if len(known):
-            moved = _moved_bytes(known, left_out, unknown)
+        interval_rows, left_out, unknown, is_counted = moved_rows(rows, f"{port}_{way}")
+        if len(interval_rows):
+            moved = _moved_bytes(interval_rows, left_out, unknown)
             by_way[way] = moved if is_counted else replace(moved, provenance="derived")
     return by_way
 
@@ -233,11 +233,11 @@ def moved_rows(rows: pa.Table, counter: str) -> tuple[pa.Table, dict[str, int], 
     )
     pairs, left_out = _subtracted_pairs(totals)
     single, twice = _single_port_rows(counted)
-    known = pa.concat_tables([single, pairs])
+    interval_rows = pa.concat_tables([single, pairs])
     unknown = sum(left_out.values())
-    if len(known):
+    if len(interval_rows):
         left_out |= twice | {"rates, in favour of counted bytes": len(rates)}
-        return known, left_out, unknown, True
+        return interval_rows, left_out, unknown, True
     return held_amounts(rates), left_out, unknown, False
 
 
@@ -324,10 +324,10 @@ def _why_none(table: pa.Table, port: str, noun: str) -> str:
         "_rate": "rates without their times",
         "_utilization": "shares of the links' peak, not bytes",
     }
-    found_kinds = [words for suffix, words in kinds.items() if any(name.endswith(suffix) for name in names)]
+    kind_words = [words for suffix, words in kinds.items() if any(name.endswith(suffix) for name in names)]
     problem = (
-        f"the run's {noun} counters are {' and '.join(found_kinds)}"
-        if found_kinds
+        f"the run's {noun} counters are {' and '.join(kind_words)}"
+        if kind_words
         else f"the run has no {noun} counters"
     )
     captures = (READERS.get(name).counts.get(port) for name in reversed(sort_by_precedence(READERS)))

@@ -102,15 +102,15 @@ def _energy_of_steps(run: RunView) -> tuple[Value, int]:
 
 def counted_energy(rows: pa.Table) -> tuple[pa.Table, str, str]:
     """Energies over intervals from one tool, J; the tool, and its counter; `NotApplicable` without any."""
-    known = with_words(rows, "counter", _COUNTERS)
-    timed = with_values(known, "start_ns", "end_ns")
+    counter_rows = with_words(rows, "counter", _COUNTERS)
+    timed = with_values(counter_rows, "start_ns", "end_ns")
     for source in sort_by_precedence(timed["source"].unique().to_pylist()):
         of_source = with_words(timed, "source", (source,))
         for counter in _COUNTERS:
             energies = _energy_intervals(with_words(of_source, "counter", (counter,)), counter)
             if len(energies):
                 return energies, source, counter
-    raise NotApplicable("the power or energy counters state no times" if len(known) else _NONE)
+    raise NotApplicable("the power or energy counters state no times" if len(counter_rows) else _NONE)
 
 
 def _energy_intervals(rows: pa.Table, counter: str) -> pa.Table:

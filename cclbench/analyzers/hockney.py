@@ -53,10 +53,10 @@ def _fit_points(rank: RankView) -> Value:
     All sends and receives count, since sender and receiver fit different kinds.
     """
     table, _ = matched_collectives(rank)
-    size, known = collective_payloads(table)
+    size, has_size = collective_payloads(table)
     wait, transfer = table["wait_ns"].to_numpy(), table["transfer_ns"].to_numpy()
     last = (wait == 0) | np.isin(collective_kinds(table), PAIRS)
-    usable = known & (size > 0) & (transfer > 0) & last & table["group"].is_valid().to_numpy()
+    usable = has_size & (size > 0) & (transfer > 0) & last & table["group"].is_valid().to_numpy()
     number, labels = label_numbers(table)
     keys = [(label.collective or UNKNOWN, label.group or UNKNOWN) for label in labels]
     columns = (number, table["instance"].to_numpy(), transfer, size)

@@ -62,7 +62,7 @@ def inside_kernels(run: RunView) -> Iterator[Value]:
         len(with_words(timed, "counter", names)) for names in (_LINKS, _TENSOR_CORES)
     ):
         raise NotApplicable(NO_SAMPLES)
-    ranks = [found for rank in run.ranks if (found := _sampled_kernels(run, rank, timed))]
+    ranks = [rank_sample for rank in run.ranks if (rank_sample := _sampled_kernels(run, rank, timed))]
     if not ranks:
         raise NotApplicable(NO_FUSED)
     total = _Sampled(*map(sum, zip(*ranks, strict=True)))
@@ -87,9 +87,9 @@ def _sampled_kernels(run: RunView, rank: int, counters: pa.Table) -> _Sampled | 
     if view.on_host or "fused" not in (by_category := kernels_by_category(view)):
         return None
     fused = by_category["fused"]
-    known = counters["rank"].fill_null(rank if len(run.ranks) == 1 else -1).to_numpy()
-    own = counters.filter(pa.array(known == rank))
-    links, tensor_cores = (_samples_within(own, names, fused) for names in (_LINKS, _TENSOR_CORES))
+    sample_rank = counters["rank"].fill_null(rank if len(run.ranks) == 1 else -1).to_numpy()
+    rank_counters = counters.filter(pa.array(sample_rank == rank))
+    links, tensor_cores = (_samples_within(rank_counters, names, fused) for names in (_LINKS, _TENSOR_CORES))
     sampled = intervals.intersect(links.all, tensor_cores.all)
     communicating, computing = (intervals.intersect(each.active, sampled) for each in (links, tensor_cores))
     both = intervals.intersect(communicating, computing).length

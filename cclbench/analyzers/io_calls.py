@@ -52,18 +52,18 @@ def io_time(run: RunView) -> Iterator[Value]:
     calls = _calls(run, *KINDS)
     processes = len(np.unique(calls["process"].to_numpy()))
     starts = calls["start_ns"].to_numpy()
-    whole = int((starts + calls["dur_ns"].to_numpy()).max() - starts.min())
+    span = int((starts + calls["dur_ns"].to_numpy()).max() - starts.min())
     inside = _times(calls).length
     words = f"{len(calls):,} calls of {processes:,} process{'es'[: 2 * (processes > 1)]}"
     yield Value(value=inside / NS_PER_S, reason=words, source="dftracer")
-    if whole:
-        yield Value(value=inside / whole, stat="share", unit="1", provenance="derived", source="dftracer")
+    if span:
+        yield Value(value=inside / span, stat="share", unit="1", provenance="derived", source="dftracer")
     for kind in KINDS:
-        own = with_words(calls, "kind", (kind,))
-        if len(own):
+        kind_calls = with_words(calls, "kind", (kind,))
+        if len(kind_calls):
             value = partial(Value, category=kind, source="dftracer")
-            yield value(value=_times(own).length / NS_PER_S)
-            yield value(value=len(own), stat="count", unit="count")
+            yield value(value=_times(kind_calls).length / NS_PER_S)
+            yield value(value=len(kind_calls), stat="count", unit="count")
 
 
 def _moved(calls: pa.Table) -> int:
@@ -83,8 +83,8 @@ def io_bytes(run: RunView) -> Iterator[Value]:
     unknown = {"calls that failed or do not say": calls["bytes"].null_count}
     yield Value(value=float(_moved(calls)), left_out=unknown, source="dftracer")
     for kind in ("read", "write"):
-        own = with_words(calls, "kind", (kind,))
-        yield Value(value=float(_moved(own)), category=kind, source="dftracer")
+        kind_calls = with_words(calls, "kind", (kind,))
+        yield Value(value=float(_moved(kind_calls)), category=kind, source="dftracer")
 
 
 @_call_metric(
@@ -99,10 +99,10 @@ def io_rate(run: RunView) -> Iterator[Value]:
     """Bytes a second of time in calls."""
     calls = _calls(run, "read", "write")
     for kind in (None, "read", "write"):
-        own = calls if kind is None else with_words(calls, "kind", (kind,))
-        seconds = _times(own).length / NS_PER_S
+        kind_calls = calls if kind is None else with_words(calls, "kind", (kind,))
+        seconds = _times(kind_calls).length / NS_PER_S
         if seconds:
-            rate = _moved(own) / seconds
+            rate = _moved(kind_calls) / seconds
             yield Value(value=rate, category=kind, provenance="derived", source="dftracer")
 
 
@@ -119,5 +119,5 @@ def io_latency(run: RunView) -> Iterator[Value]:
     calls = _calls(run, *KINDS)
     times = calls["dur_ns"].to_numpy() / NS_PER_S
     yield Value(value=float(times.mean()), source="dftracer")
-    for name, own in longest_names(calls, "function", times, _MOST_FUNCTIONS):
-        yield from spread_values(times[own], (50, 99), category=name, source="dftracer")
+    for name, function_mask in longest_names(calls, "function", times, _MOST_FUNCTIONS):
+        yield from spread_values(times[function_mask], (50, 99), category=name, source="dftracer")

@@ -16,7 +16,7 @@ from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.classify.serving_steps import is_serving_step, is_vllm_step, serving_phase
 from cclbench.ground.intervals import Int64, Mask
 
-_NOT_TOLD: Final = "no step annotation distinguishes prefill from decode (those of vLLM and SGLang do)"
+_NO_PHASES: Final = "no step annotation distinguishes prefill from decode (those of vLLM and SGLang do)"
 
 
 @metric(
@@ -28,17 +28,17 @@ _NOT_TOLD: Final = "no step annotation distinguishes prefill from decode (those 
     unit="s",
     better="lower",
     inputs=("events", "steps"),
-    not_applicable=_NOT_TOLD,
+    not_applicable=_NO_PHASES,
     graphs="counted",
 )
 def iteration(rank: RankView) -> Iterator[Value]:
     """Mean over all iterations, and by phase."""
     phases = [name and serving_phase(name) for name in iteration_names(rank)]
     lengths = rank.windows.ends - rank.windows.starts
-    known = np.array([named is not None for named in phases], np.bool_)
-    if not known.any():
-        raise NotApplicable(_NOT_TOLD)
-    yield _mean_length(lengths, known, None)
+    has_phase = np.array([named is not None for named in phases], np.bool_)
+    if not has_phase.any():
+        raise NotApplicable(_NO_PHASES)
+    yield _mean_length(lengths, has_phase, None)
     for phase in sorted({named for named in phases if named is not None}):
         of_phase = np.array([named == phase for named in phases], np.bool_)
         yield _mean_length(lengths[of_phase], of_phase[of_phase], phase)
@@ -66,14 +66,14 @@ def iteration_names(rank: RankView) -> list[str | None]:
     return [names[i] if inside else None for i, inside in zip(annotation, within, strict=True)]
 
 
-def _mean_length(lengths: Int64, known: Mask, category: str | None) -> Value:
-    used = lengths[known]
+def _mean_length(lengths: Int64, has_phase: Mask, category: str | None) -> Value:
+    used = lengths[has_phase]
     return Value(
         value=int(used.sum()) / len(used) / NS_PER_S,
         category=category,
         weight=len(used),
-        left_out={"of no single phase": int((~known).sum())},
-        coverage=Coverage.of_rows(known, lengths),
+        left_out={"of no single phase": int((~has_phase).sum())},
+        coverage=Coverage.of_rows(has_phase, lengths),
     )
 
 
@@ -89,7 +89,7 @@ def _engine_annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
     # an engine that uses both forms nests them: vLLM's then name the iterations, as they mark the steps
     outer = [row for row in rows if is_vllm_step(row[2])] or rows
     if not outer:
-        raise NotApplicable(_NOT_TOLD)
+        raise NotApplicable(_NO_PHASES)
     begins, until, names = zip(*sorted(outer), strict=True)
     return list(names), np.array(begins, np.int64), np.array(until, np.int64)
 
@@ -122,9 +122,9 @@ def _window_launches(rank: RankView) -> tuple[Int64, Int64]:
         hit[hit] = keys[row[hit]] == correlation[hit]
         steps, step_codes = np.unique(linked["step"].to_numpy()[hit], return_inverse=True)
         window = np.array([index.get(step, -1) for step in steps.tolist()], np.int64)[step_codes]
-        known = window >= 0
-        np.minimum.at(first, window[known], times[row[hit][known]])
-        np.maximum.at(last, window[known], times[row[hit][known]])
+        in_window = window >= 0
+        np.minimum.at(first, window[in_window], times[row[hit][in_window]])
+        np.maximum.at(last, window[in_window], times[row[hit][in_window]])
     return first, last
 
 

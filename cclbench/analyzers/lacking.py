@@ -64,5 +64,7 @@ def _partly_lacking(row: Row, lacking: LackingRows) -> Row:
     }
     share = lacking.rows / (lacking.rows + lacking.implausible + lacking.missing)
     noted = row.noted("; ".join(f"{count:,} {problem}" for problem, count in words.items() if count))
-    known = [part for part in (row.coverage, None if lacking.without_kernels else share) if part is not None]
-    return msgspec.structs.replace(noted, status="partial", coverage=min(known, default=None))
+    coverages = [
+        part for part in (row.coverage, None if lacking.without_kernels else share) if part is not None
+    ]
+    return msgspec.structs.replace(noted, status="partial", coverage=min(coverages, default=None))

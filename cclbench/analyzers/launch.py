@@ -108,14 +108,14 @@ def _times(rank: RankView, window: Int64, ns: Int64, left_out: Mapping[str, int]
 def short_kernels(rank: RankView) -> Iterator[Value]:
     launched = rank.launched
     longer = launched.longer_than_kernels
-    short, known = (np.zeros(len(rank.windows), np.int64) for _ in range(2))
+    short, linked_kernels = (np.zeros(len(rank.windows), np.int64) for _ in range(2))
     for batch, call in kernels_with_calls(rank, launched.calls):
         window = rank.window_of(batch["start_ns"].to_numpy())
         linked = (window >= 0) & (call >= 0)
-        known += np.bincount(window[linked], minlength=len(known))
+        linked_kernels += np.bincount(window[linked], minlength=len(linked_kernels))
         is_short = longer[call[linked]]
         short += np.bincount(window[linked][is_short], minlength=len(short))
-    share, *steps = share_values(rank, short, known, noun="launched kernel")
+    share, *steps = share_values(rank, short, linked_kernels, noun="launched kernel")
     yield replace(share, left_out=launched.left_out, coverage=launched.coverage)
     yield from steps
 
@@ -167,9 +167,9 @@ def queue_length(rank: RankView) -> Iterator[Value]:
         of_stream = queued.stream == number
         length = _Length(queued.starts[of_stream], queued.ends[of_stream], w)
         blocked.append(length.at_least(QUEUE_LIMIT))
-        streams += _of_queue(rank, length, blocked[-1], category=_stream_label(queued.streams, number))
+        streams += _queue_values(rank, length, blocked[-1], category=_stream_label(queued.streams, number))
     length = _Length(queued.starts, queued.ends, w)
-    mean, *others = _of_queue(rank, length, intervals.join(*blocked), category=None)
+    mean, *others = _queue_values(rank, length, intervals.join(*blocked), category=None)
     yield replace(mean, left_out=left_out, coverage=coverage)
     yield from others
     yield from streams
@@ -183,18 +183,18 @@ def _queued_rows(rank: RankView) -> tuple[DeviceEvents, dict[str, int], Coverage
     begun[call >= 0] = calls.starts[call[call >= 0]]
     in_windows = (begun < rank.windows.ends.max()) & (events.ends > rank.windows.starts.min())
     early = begun > events.starts
-    known = in_windows & (call >= 0) & ~early
-    coverage = Coverage.of_rows(known[in_windows], (events.ends - events.starts)[in_windows])
+    is_queued = in_windows & (call >= 0) & ~early
+    coverage = Coverage.of_rows(is_queued[in_windows], (events.ends - events.starts)[in_windows])
     if not coverage.rows:
         raise Unknown("no launch in the trace is linked to device work", coverage)
     left_out = {
         "device events without a launch": int((in_windows & (call < 0)).sum()),
         "that begin before their call": int((in_windows & early).sum()),
     }
-    return replace(events, starts=begun).take_events(known), left_out, coverage
+    return replace(events, starts=begun).take_events(is_queued), left_out, coverage
 
 
-def _of_queue(
+def _queue_values(
     rank: RankView, length: _Length, blocked: Intervals, *, category: str | None
 ) -> Iterator[Value]:
     """Mean length (also by step for the whole rank), max, and shares of the window."""

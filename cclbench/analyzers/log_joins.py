@@ -150,7 +150,9 @@ def _traced_steps(run: RunView) -> TracedSteps:
             windows.steps, windows.starts.tolist(), windows.ends.tolist(), strict=True
         ):
             if step is not None and not windows.open:
-                longest[step] = max(longest.get(step, (0, 0)), (start, end), key=lambda one: one[1] - one[0])
+                longest[step] = max(
+                    longest.get(step, (0, 0)), (start, end), key=lambda span: span[1] - span[0]
+                )
     if not longest:
         raise NotApplicable("no traced step is complete")
     bounds = np.array(list(longest.values()), np.int64)
@@ -185,12 +187,12 @@ def _join_by_number(log: StepLog, traced: TracedSteps) -> Join | None:
 
 
 def _join_by_clock(log: StepLog, traced: TracedSteps) -> Join | None:
-    known = np.flatnonzero(log.timed)
-    if len(known) < 2 or traced.starts.min() < _FIRST_EPOCH_NS:
+    timed_lines = np.flatnonzero(log.timed)
+    if len(timed_lines) < 2 or traced.starts.min() < _FIRST_EPOCH_NS:
         return None
-    ends = log.rows("end_ns")["end_ns"].fill_null(0).to_numpy()[known]
+    ends = log.rows("end_ns")["end_ns"].fill_null(0).to_numpy()[timed_lines]
     resolution = _NS_PER_S if not (ends % _NS_PER_S).any() else _NS_PER_S // 1000
-    begin = int(ends[0]) - int(np.nan_to_num(log.seconds[known[0]]) * _NS_PER_S)
+    begin = int(ends[0]) - int(np.nan_to_num(log.seconds[timed_lines[0]]) * _NS_PER_S)
     shifts = np.array([0]) if log.settings.get("clock") == "utc" else _TIME_ZONES
     fits = shifts[
         (traced.starts.min() + shifts >= begin - resolution)
@@ -202,7 +204,7 @@ def _join_by_clock(log: StepLog, traced: TracedSteps) -> Join | None:
     lines = np.full(len(traced.numbers), -1)
     if (np.diff(ends) >= 0).all() and np.median(np.diff(ends)) >= _LEAST_TICKS * resolution:
         middles = (traced.starts + traced.ends) // 2 + shift
-        lines = known[np.searchsorted(ends, middles).clip(0, len(known) - 1)]
+        lines = timed_lines[np.searchsorted(ends, middles).clip(0, len(timed_lines) - 1)]
     zone = f", the log {shift / 3600 / _NS_PER_S:+g} h from UTC" if shift else ""
     return Join(log, f"joined by clock{zone}", lines)
 

@@ -43,7 +43,7 @@ def _run_logged_calls(run: RunView) -> LoggedCalls:
 @from_evidence("comm.count")
 def logged_count(run: RunView) -> Iterator[Value]:
     """Number of calls that files list."""
-    yield from _of_each(_run_logged_calls(run), lambda some: some.calls)
+    yield from _amount_values(_run_logged_calls(run), lambda some: some.calls)
 
 
 @from_evidence("comm.volume")
@@ -54,10 +54,10 @@ def logged_volume(run: RunView) -> Iterator[Value]:
     coverage = Coverage(all_calls.sized, all_calls.calls)
     if not all_calls.sized:
         raise Unknown("no listed call states its size", coverage)
-    yield from _of_each(logged, lambda some: some.bytes, coverage)
+    yield from _amount_values(logged, lambda some: some.bytes, coverage)
 
 
-def _of_each(
+def _amount_values(
     logged: LoggedCalls, amount: Callable[[CountedCalls], float], coverage: Coverage | None = None
 ) -> Iterator[Value]:
     """Mean over ranks and total, by kind, group and size; then each rank's value, by kind and group."""
@@ -66,12 +66,14 @@ def _of_each(
     ranks = len(of_ranks.ranks)
     scope = f"everything that the files list: {all_calls.calls:,} calls"
     if ranks:
-        (of_known,) = of_ranks.counted_by()
+        (ranked_calls,) = of_ranks.counted_by()
         scope += f" of {ranks} rank{'s'[: ranks != 1]}"
         if number := logged.communicators:
             scope += f" on {number} communicator{'s'[: number != 1]}"
         reason = f"{scope}; the files mark no steps"
-        yield Value(value=amount(of_known) / ranks, reason=reason, coverage=coverage, source=logged.source)
+        yield Value(
+            value=amount(ranked_calls) / ranks, reason=reason, coverage=coverage, source=logged.source
+        )
     else:
         yield no_value(f"{scope} without ranks: see the total", source=logged.source)
     yield Value(value=float(amount(all_calls)), stat=TOTAL, coverage=coverage, source=logged.source)
@@ -106,30 +108,30 @@ def edges(run: RunView) -> Iterator[Value]:
     logged = _run_logged_calls(run)
     pairs: dict[tuple[int, int], dict[int | None, Counter[str]]] = {}
     chosen = with_words(logged.table, "kind", _PAIRS)
-    known = with_values(chosen, "src_rank", "dst_rank")
+    pair_calls = with_values(chosen, "src_rank", "dst_rank")
     incomplete = set[tuple[int, int]]()
     columns = ["kind", "src_rank", "dst_rank", "bytes", "from_begin", "calls"]
-    for row in known.select(columns).to_pylist():
+    for row in pair_calls.select(columns).to_pylist():
         pair = row["src_rank"], row["dst_rank"]
         incomplete |= set() if row["from_begin"] else {pair}
         sizes = pairs.setdefault(pair, {})
         sizes.setdefault(row["bytes"], Counter())[row["kind"]] += row["calls"]
     if not pairs:
         raise NotApplicable("the files list no sends or receives between known ranks")
-    unknown = int(chosen["calls"].to_numpy().sum() - known["calls"].to_numpy().sum())
+    unknown = int(chosen["calls"].to_numpy().sum() - pair_calls["calls"].to_numpy().sum())
     total = sum(max(calls.values()) for sizes in pairs.values() for calls in sizes.values())
     yield Value(value=float(total), left_out={"of unknown ranks": unknown}, source=logged.source)
     logged_ranks, alone = set(logged.ranks), 0
     for pair, sizes in sorted(pairs.items()):
         complete = pair not in incomplete and logged_ranks.issuperset(pair)
-        for value in _of_pair(f"{pair[0]}->{pair[1]}", sizes, complete=complete):
+        for value in _pair_values(f"{pair[0]}->{pair[1]}", sizes, complete=complete):
             alone += int(value.value or 0) if value.stat == UNMATCHED and value.collective is None else 0
             yield replace(value, source=logged.source)
     if not incomplete:
         yield Value(value=float(alone), stat=UNMATCHED, source=logged.source)
 
 
-def _of_pair(pair: str, sizes: Mapping[int | None, Counter[str]], *, complete: bool) -> Iterator[Value]:
+def _pair_values(pair: str, sizes: Mapping[int | None, Counter[str]], *, complete: bool) -> Iterator[Value]:
     """Transfers from one rank to another: by kind, by size, and unmatched ones."""
     for kind in _PAIRS:
         by_size = {size: calls[kind] for size, calls in sizes.items() if calls[kind]}
@@ -141,7 +143,7 @@ def _of_pair(pair: str, sizes: Mapping[int | None, Counter[str]], *, complete: b
         yield Value(
             value=float(carried), collective=kind, category=pair, stat="bytes", unit="B", coverage=coverage
         )
-        for words, count in _told_apart(by_size).items():
+        for words, count in _calls_by_size(by_size).items():
             yield Value(value=float(count), collective=kind, category=f"{pair} {words}")
     if not complete:
         return
@@ -159,7 +161,7 @@ def _of_pair(pair: str, sizes: Mapping[int | None, Counter[str]], *, complete: b
             )
 
 
-def _told_apart(calls: Mapping[int | None, int]) -> dict[str, int]:
+def _calls_by_size(calls: Mapping[int | None, int]) -> dict[str, int]:
     """Number of calls by size in words, the most frequent sizes first; the others together."""
     ordered = sorted(calls.items(), key=lambda item: (-item[1], item[0] or 0))
     listed = {_size_words(size): number for size, number in ordered[:_MOST_SIZES]}
@@ -185,19 +187,19 @@ def _size_words(size: int | None) -> str:
 )
 def missing_calls(run: RunView) -> Iterator[Value]:
     logged = _run_logged_calls(run)
-    made: dict[tuple[str, str], dict[int, dict[int, int]]] = {}
+    call_counts: dict[tuple[str, str], dict[int, dict[int, int]]] = {}
     incomplete = set[tuple[str, int]]()
     for counted in logged.counted_by("group", "kind", "communicator", "rank", "from_begin"):
         group, kind, communicator, rank, from_begin = counted.key
         if not from_begin:
             incomplete.add((group, rank))
         elif kind not in _PAIRS:
-            made.setdefault((group, kind), {}).setdefault(communicator, {})[rank] = counted.calls
-    if not made:
+            call_counts.setdefault((group, kind), {}).setdefault(communicator, {})[rank] = counted.calls
+    if not call_counts:
         raise NotApplicable("no log contains all calls of a communicator with known ranks")
     logged_ranks = set(logged.ranks)
     values = list[Value]()
-    for (group, kind), communicators in sorted(made.items()):
+    for (group, kind), communicators in sorted(call_counts.items()):
         lacking, words = Counter[int](), list[str]()
         for rank_calls in communicators.values():
             most = max(rank_calls.values())

@@ -40,13 +40,13 @@ def copy_bandwidth(rank: RankView) -> Iterator[Value]:
         coverage += Coverage.of_rows(
             lasting["bytes"].is_valid().to_numpy(zero_copy_only=False), lasting["dur_ns"].to_numpy()
         )
-        known = lasting.filter(lasting["bytes"].is_valid())
-        numbers, words = word_codes(known, "copy_direction")
+        sized_copies = lasting.filter(lasting["bytes"].is_valid())
+        numbers, words = word_codes(sized_copies, "copy_direction")
         direction = np.array([COPY_DIRECTIONS.index(word) if word else -1 for word in words], np.int64)[
             numbers
         ]
-        np.add.at(moved, direction, known["bytes"].to_numpy())
-        np.add.at(copy_ns, direction, known["dur_ns"].to_numpy())
+        np.add.at(moved, direction, sized_copies["bytes"].to_numpy())
+        np.add.at(copy_ns, direction, sized_copies["dur_ns"].to_numpy())
     if not coverage.all_rows:
         raise NotApplicable("there are no copies in the window")
     if not coverage.rows:
@@ -162,11 +162,11 @@ def bound_share(rank: RankView) -> Iterator[Value]:
         batch = batch.filter(pa.array(~has_word(batch, "category", "communication")))
         stated = has_values(batch, "flops", "hbm_bytes")
         coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
-        known = batch.filter(pa.array(stated))
-        if len(known):
+        kernels = batch.filter(pa.array(stated))
+        if len(kernels):
             ridge = peak_flops_per_s(rank) / hbm_bytes_per_s(rank)
-            left = known["flops"].to_numpy() < ridge * known["hbm_bytes"].to_numpy()
-            parts.append(intervals.union(*row_spans(known.filter(pa.array(left)))))
+            left = kernels["flops"].to_numpy() < ridge * kernels["hbm_bytes"].to_numpy()
+            parts.append(intervals.union(*row_spans(kernels.filter(pa.array(left)))))
     bound = intervals.join(*parts)
     if not coverage.rows:
         bound, coverage = _derived_bound(rank)

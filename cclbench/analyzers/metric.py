@@ -369,8 +369,8 @@ def _register_metric(computed: str, **about: Any) -> Callable[[Computes], Comput
     """Register a metric of those fields, with the decorated function as what is `computed`."""
 
     def register(function: Computes) -> Computes:
-        made = Metric(**{**about, computed: function})
-        METRICS.add(made.name, made, origin=function.__module__)
+        new_metric = Metric(**{**about, computed: function})
+        METRICS.add(new_metric.name, new_metric, origin=function.__module__)
         return function
 
     return register

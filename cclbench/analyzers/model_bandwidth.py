@@ -97,10 +97,10 @@ def mbu(rank: RankView) -> Value:
 @from_evidence("memory.mbu")
 def mbu_of_clients(run: RunView) -> Iterable[Value]:
     """From each client's time per output token."""
-    return of_each_benchmark(run, lambda client: iter([_of_client(run, client)]))
+    return of_each_benchmark(run, lambda client: iter([_client_share(run, client)]))
 
 
-def _of_client(run: RunView, client: Benchmark) -> Value:
+def _client_share(run: RunView, client: Benchmark) -> Value:
     tpot = next(iter(latency_values(client, "tpot")))
     rate = rate_value(client, "output_throughput", output_tokens)
     for name, figure in (("tpot", tpot), ("output_throughput", rate)):

@@ -48,19 +48,19 @@ def mpi_algorithm(rank: RankView) -> Iterator[Value]:
         raise NotApplicable(_NO_RULES)
     if reason := reason_without_rules(version):
         raise NotApplicable(reason)
-    size, known = collective_payloads(calls)
+    size, has_size = collective_payloads(calls)
     ranks, kinds = group_sizes(calls), collective_kinds(calls)
     ruled = np.array([open_mpi_algorithm(kind, 2, 0) is not None for kind in kinds.tolist()], np.bool_)
     if not ruled.any():
         raise NotApplicable("no MPI collective in the window has rules that are known")
-    usable = ruled & known & (ranks > 1)
+    usable = ruled & has_size & (ranks > 1)
     words, codes = np.unique(kinds, return_inverse=True)
     keys = np.stack([codes, ranks, size])[:, usable]
     unique, counts = np.unique(keys, axis=1, return_counts=True)
-    taken = Counter[tuple[str, str]]()
-    for (kind, of, payload), count in zip(unique.T.tolist(), counts.tolist(), strict=True):
+    calls_by_algorithm = Counter[tuple[str, str]]()
+    for (kind, group_size, payload), count in zip(unique.T.tolist(), counts.tolist(), strict=True):
         name = str(words[kind])
-        taken[name, open_mpi_algorithm(name, int(of), float(payload)) or ""] += count
+        calls_by_algorithm[name, open_mpi_algorithm(name, int(group_size), float(payload)) or ""] += count
     windows = len(rank.windows)
     durations = collective_durations(calls)
     yield Value(
@@ -69,5 +69,5 @@ def mpi_algorithm(rank: RankView) -> Iterator[Value]:
         reason=f"by the fixed rules of {version}",
         coverage=Coverage.of_rows(usable[ruled], durations[ruled]),
     )
-    for (kind_name, algorithm), count in sorted(taken.items()):
+    for (kind_name, algorithm), count in sorted(calls_by_algorithm.items()):
         yield Value(value=count / windows, collective=kind_name, category=algorithm, provenance="modelled")

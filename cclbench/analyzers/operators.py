@@ -79,14 +79,14 @@ def _roofline_efficiency(
     works: Works, chosen: Mask, ideal: Float64, noun: str, category: str | None = None
 ) -> Value:
     """Σ ideal / Σ time over the chosen operator calls with a known ideal time."""
-    known = chosen & ~np.isnan(ideal)
-    if not works.time_ns[known].any():
+    has_ideal = chosen & ~np.isnan(ideal)
+    if not works.time_ns[has_ideal].any():
         why = "" if not chosen.any() else f": none of {int(chosen.sum())} {noun} has a cost model and a peak"
         raise NotApplicable(f"no {noun} in the window with a known roofline time{why}")
-    used = known & ~works.is_faster_than(ideal)
+    used = has_ideal & ~works.is_faster_than(ideal)
     time = int(works.sum_amounts(works.time_ns, used))
     if not time:
-        reached = works.sum_amounts(ideal, known) / works.sum_amounts(works.time_ns, known)
+        reached = works.sum_amounts(ideal, has_ideal) / works.sum_amounts(works.time_ns, has_ideal)
         why = (
             f"{reached:.3g} of the roofline: a formula, an element type or a peak is wrong, or a cache served"
         )
@@ -96,7 +96,7 @@ def _roofline_efficiency(
         weight=time,
         provenance="derived",
         reason=_DERIVED,
-        left_out={_FASTER: int((known & ~used).sum())},
+        left_out={_FASTER: int((has_ideal & ~used).sum())},
         coverage=works.used_coverage(chosen, used),
         category=category,
     )
@@ -116,15 +116,15 @@ def _roofline_efficiency(
 def above_roofline(rank: RankView) -> Iterator[Value]:
     works, device = rank.works, run_accelerator(rank)
     ideal = works.roofline_ns(device.peak_flops_per_s, None, hbm_bytes_per_s(rank))
-    known = works.computes & ~np.isnan(ideal)
-    if not known.any():
+    has_ideal = works.computes & ~np.isnan(ideal)
+    if not has_ideal.any():
         raise NotApplicable("no operator in the window has a known roofline time")
-    used = known & ~works.is_faster_than(ideal)
+    used = has_ideal & ~works.is_faster_than(ideal)
     above = np.where(used, np.maximum(works.time_ns - np.nan_to_num(ideal), 0), 0)
     windows = len(rank.windows) * NS_PER_S
     coverage = works.used_coverage(works.computes, used)
     total = float(above.sum()) / windows
-    left_out = {_FASTER: int((known & ~used).sum())}
+    left_out = {_FASTER: int((has_ideal & ~used).sum())}
     yield Value(value=total, provenance="derived", reason=_DERIVED, left_out=left_out, coverage=coverage)
     for code in np.unique(works.category[used]).tolist():
         category_s = float(above[works.category == code].sum()) / windows

@@ -67,9 +67,9 @@ def _phase_values(
     yield Value(value=len(starts) / steps, category=category)
     length = float((ends - starts).mean() / NS_PER_S)
     yield Value(value=length, category=category, stat="phase", unit="s", weight=len(starts))
-    known: Mask = gaps >= 0
-    if known.any():
-        between, weight = gaps[known] / NS_PER_S, int(known.sum())
+    has_gap: Mask = gaps >= 0
+    if has_gap.any():
+        between, weight = gaps[has_gap] / NS_PER_S, int(has_gap.sum())
         for stat, gap in (
             ("gap", between.mean()),
             ("gap_p50", np.percentile(between, 50)),

@@ -28,22 +28,22 @@ def span_requests(run: RunView) -> pa.Table:
 
 def span_request_times(requests: pa.Table) -> Iterator[Value]:
     """Mean time of a request and its parts, over requests that state all of them."""
-    whole = with_values(requests, "e2e_ns")
-    if not len(whole):
+    timed_requests = with_values(requests, "e2e_ns")
+    if not len(timed_requests):
         yield no_value("no answered request states its end-to-end latency", source=SOURCE)
         return
-    known = with_values(whole, *(_COLUMNS[part] for part in PARTS))
-    lacking = [part for part in PARTS if not has_values(whole, _COLUMNS[part]).any()]
-    split = known if len(known) else whole
+    complete_requests = with_values(timed_requests, *(_COLUMNS[part] for part in PARTS))
+    lacking = [part for part in PARTS if not has_values(timed_requests, _COLUMNS[part]).any()]
+    split = complete_requests if len(complete_requests) else timed_requests
     words = f"of {len(split):,} requests by their spans"
     coverage = Coverage(len(split), len(requests))
     total = _mean_seconds(split, "e2e_ns")
     yield Value(value=total, reason=words, coverage=coverage, source=SOURCE)
-    if not len(known):
+    if not len(complete_requests):
         what = f"the spans do not time the {', '.join(lacking)}" if lacking else "no span states all parts"
         yield no_value(what, category="outside", source=SOURCE)
         return
-    means = {part: _mean_seconds(known, _COLUMNS[part]) for part in PARTS}
+    means = {part: _mean_seconds(complete_requests, _COLUMNS[part]) for part in PARTS}
     for part, mean in means.items():
         yield Value(value=mean, category=part, reason=words, coverage=coverage, source=SOURCE)
     rest = total - sum(means.values())
@@ -60,8 +60,8 @@ def span_request_times(requests: pa.Table) -> Iterator[Value]:
 
 def span_latencies(requests: pa.Table) -> Iterator[Value]:
     """Mean, p50, p90 and p99 of each latency over the requests that state it."""
-    whole = requests["e2e_ns"].drop_null()
-    if len(whole):
+    latencies = requests["e2e_ns"].drop_null()
+    if len(latencies):
         yield Value(value=_mean_seconds(requests, "e2e_ns"), reason="of the whole request", source=SOURCE)
     else:
         yield no_value("no answered request states its end-to-end latency", source=SOURCE)
@@ -81,10 +81,12 @@ def span_latencies(requests: pa.Table) -> Iterator[Value]:
 
 def first_token_parts(requests: pa.Table) -> tuple[float, float, float] | None:
     """Mean time to first token, s, and of it in queue and prefill; None where no request states all."""
-    known = with_values(requests, "ttft_ns", "queue_ns", "prefill_ns")
-    if not len(known):
+    complete_requests = with_values(requests, "ttft_ns", "queue_ns", "prefill_ns")
+    if not len(complete_requests):
         return None
-    ttft, queue, prefill = (_mean_seconds(known, name) for name in ("ttft_ns", "queue_ns", "prefill_ns"))
+    ttft, queue, prefill = (
+        _mean_seconds(complete_requests, name) for name in ("ttft_ns", "queue_ns", "prefill_ns")
+    )
     return ttft, queue, prefill
 
 

@@ -24,7 +24,7 @@ _PERCENTS: Final = (50, 90, 99)
 _trace_metric = partial(run_metric, inputs=("request_trace",), not_applicable=NO_TRACE)
 
 
-def _of_each_trace(run: RunView, values: Callable[[pa.Table], Iterable[Value]]) -> Iterator[Value]:
+def _values_by_trace(run: RunView, values: Callable[[pa.Table], Iterable[Value]]) -> Iterator[Value]:
     """The values of a single trace; of several, each with its file before its category."""
     table = run.table("request_trace")
     files = sorted(filter(None, table["file"].unique().to_pylist()))
@@ -49,7 +49,7 @@ def _of_each_trace(run: RunView, values: Callable[[pa.Table], Iterable[Value]]) 
 )
 def rate(run: RunView) -> Iterable[Value]:
     """Arrivals a second."""
-    return _of_each_trace(run, _rate_values)
+    return _values_by_trace(run, _rate_values)
 
 
 def _rate_values(trace: pa.Table) -> Iterator[Value]:
@@ -75,17 +75,17 @@ def _rate_values(trace: pa.Table) -> Iterator[Value]:
 )
 def tokens(run: RunView) -> Iterable[Value]:
     """Tokens of a request."""
-    return _of_each_trace(run, _token_values)
+    return _values_by_trace(run, _token_values)
 
 
 def _token_values(trace: pa.Table) -> Iterator[Value]:
     lengths = {side: trace[f"{side}_tokens"].to_numpy() for side in ("input", "output")}
     yield Value(value=float((lengths["input"] + lengths["output"]).mean()))
-    for side, own in lengths.items():
-        yield Value(value=float(own.mean()), category=side)
-        for percent, value in zip(_PERCENTS, np.percentile(own, _PERCENTS).tolist(), strict=True):
+    for side, token_counts in lengths.items():
+        yield Value(value=float(token_counts.mean()), category=side)
+        for percent, value in zip(_PERCENTS, np.percentile(token_counts, _PERCENTS).tolist(), strict=True):
             yield Value(value=value, category=side, stat=f"p{percent}")
-        yield Value(value=float(own.max()), category=side, stat="max")
+        yield Value(value=float(token_counts.max()), category=side, stat="max")
 
 
 @_trace_metric(
@@ -100,7 +100,7 @@ def _token_values(trace: pa.Table) -> Iterator[Value]:
 )
 def prefix_reuse(run: RunView) -> Iterable[Value]:
     """Share of blocks that an unlimited prefix cache would hold."""
-    return _of_each_trace(run, _prefix_values)
+    return _values_by_trace(run, _prefix_values)
 
 
 def _prefix_values(trace: pa.Table) -> Iterator[Value]:

@@ -68,14 +68,14 @@ def split_steps(times: pa.Table) -> StepSplit:
     dur = times["dur_ns"].to_numpy()
 
     def total(*phases: str) -> Int64:
-        own = np.isin(codes, [names.index(phase) for phase in phases if phase in names])
+        in_phases = np.isin(codes, [names.index(phase) for phase in phases if phase in names])
         sums = np.zeros(count, np.int64)
-        np.add.at(sums, step[own], dur[own])
+        np.add.at(sums, step[in_phases], dur[in_phases])
         return sums
 
     def states(*phases: str) -> np.ndarray:
-        own = np.isin(codes, [names.index(phase) for phase in phases if phase in names])
-        return np.bincount(step[own], minlength=count) > 0
+        in_phases = np.isin(codes, [names.index(phase) for phase in phases if phase in names])
+        return np.bincount(step[in_phases], minlength=count) > 0
 
     asynchronous = states(*ASYNCHRONOUS)
     within = np.minimum(total(*WITHIN_GENERATION), total("gen"))
@@ -94,10 +94,12 @@ def split_steps(times: pa.Table) -> StepSplit:
     }
     split, unsplit = np.ones(count, np.bool_), dict[str, int]()
     for reason, mask in causes.items():
-        if (own := mask & split).any():
-            unsplit[reason] = int(own.sum())
+        if (excluded_steps := mask & split).any():
+            unsplit[reason] = int(excluded_steps.sum())
         split &= ~mask
-    return StepSplit(length[split], {part: own[split] for part, own in parts.items()}, unsplit)
+    return StepSplit(
+        length[split], {part: part_lengths[split] for part, part_lengths in parts.items()}, unsplit
+    )
 
 
 def _phase_times(run: RunView) -> pa.Table:
@@ -126,13 +128,13 @@ def rl_step(run: RunView) -> Iterator[Value]:
         return
     coverage = Coverage(count, count + others)
     words = "; ".join(filter(None, (f"of {count:,} steps", why)))
-    for part, own in ((None, split.lengths), *split.parts.items()):
-        if part is not None and not own.any():
+    for part, part_lengths in ((None, split.lengths), *split.parts.items()):
+        if part is not None and not part_lengths.any():
             continue
         reason = words if part is None else None
         value = partial(_value, category=part, coverage=coverage, provenance="derived", reason=reason)
-        yield value(value=int(own.sum()) / count / NS_PER_S)
-        for percent, time in zip(_PERCENTS, np.percentile(own, _PERCENTS).tolist(), strict=True):
+        yield value(value=int(part_lengths.sum()) / count / NS_PER_S)
+        for percent, time in zip(_PERCENTS, np.percentile(part_lengths, _PERCENTS).tolist(), strict=True):
             yield value(value=time / NS_PER_S, stat=f"p{percent}")
 
 
@@ -149,8 +151,8 @@ def rl_phase(run: RunView) -> Iterator[Value]:
     seconds = times["dur_ns"].to_numpy() / NS_PER_S
     names = len(times["phase"].unique())
     yield no_value(f"{names:,} timers: see their rows", source=_READER)
-    for name, own in longest_names(times, "phase", seconds, _MOST_PHASES):
-        yield from spread_values(seconds[own], (50,), category=name, source=_READER)
+    for name, phase_mask in longest_names(times, "phase", seconds, _MOST_PHASES):
+        yield from spread_values(seconds[phase_mask], (50,), category=name, source=_READER)
 
 
 def bubbles_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
@@ -161,15 +163,17 @@ def bubbles_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
         for value in values
         if isinstance(value.detail, RoleTimes)
     }
-    roles = set[str]().union(*(own.roles for own in times.values()))
+    roles = set[str]().union(*(rank_times.roles for rank_times in times.values()))
     if not roles >= {"generate", "update"}:
         raise NotApplicable(NO_RANGES)
     pools: dict[tuple[str, ...], list[int]] = {}
-    for rank, own in times.items():
-        pools.setdefault(tuple(role for role in ROLES if role in own.roles), []).append(rank)
+    for rank, rank_times in times.items():
+        pools.setdefault(tuple(role for role in ROLES if role in rank_times.roles), []).append(rank)
     value = partial(Value, provenance="derived", coverage=Coverage(len(times), len(ranks)))
     means = {
-        role: _mean_seconds([own.roles[role] for own in times.values() if role in own.roles], len(times))
+        role: _mean_seconds(
+            [rank_times.roles[role] for rank_times in times.values() if role in rank_times.roles], len(times)
+        )
         for role in ROLES
         if role in roles
     }
@@ -181,14 +185,14 @@ def bubbles_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
         for category in ("bubble", "unattributed"):
             yield no_value(reason, category=category)
         return
-    busy = {rank: own.busy for rank, own in times.items()}
-    begin = min(int(own.starts[0]) for own in busy.values())
-    end = max(int(own.ends[-1]) for own in busy.values())
+    busy = {rank: rank_times.busy for rank, rank_times in times.items()}
+    begin = min(int(spans.starts[0]) for spans in busy.values())
+    end = max(int(spans.ends[-1]) for spans in busy.values())
     window = intervals.union(np.array([begin]), np.array([end]))
     bubble = dict.fromkeys(times, intervals.EMPTY)
     for pool, members in pools.items():
         others = intervals.join(
-            *(busy[rank] for other, own in pools.items() if other != pool for rank in own)
+            *(busy[rank] for other, other_ranks in pools.items() if other != pool for rank in other_ranks)
         )
         for rank in members:
             bubble[rank] = intervals.subtract(others, busy[rank])
@@ -205,7 +209,7 @@ def bubbles_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
 
 
 def _mean_seconds(times: Sequence[intervals.Intervals], ranks: int) -> float:
-    return sum(own.length for own in times) / ranks / NS_PER_S
+    return sum(spans.length for spans in times) / ranks / NS_PER_S
 
 
 @metric(

@@ -34,21 +34,21 @@ _SOURCE: Final = "tpu_duty_cycle"
 )
 def active(run: RunView) -> Iterator[Value]:
     """Activity of roles."""
-    found = _roles(run)
-    if len(found) < 2:
+    roles = _roles(run)
+    if len(roles) < 2:
         raise NotApplicable(NO_ROLES)
-    shares = {role: active.length / (times[-1] - times[0]) for role, (times, active, _) in found.items()}
-    names = f"roles {', '.join(found)}"
+    shares = {role: active.length / (times[-1] - times[0]) for role, (times, active, _) in roles.items()}
+    names = f"roles {', '.join(roles)}"
     yield Value(value=fmean(shares.values()), reason=names, provenance="derived", source=_SOURCE)
     for role, share in shares.items():
         yield Value(value=share, category=role, provenance="derived", source=_SOURCE)
-        busy = found[role][2]
+        busy = roles[role][2]
         if busy is not None:
             yield Value(value=busy, category=role, stat="utilization", source=_SOURCE)
-    begin = max(int(times[0]) for times, _, _ in found.values())
-    end = min(int(times[-1]) for times, _, _ in found.values())
+    begin = max(int(times[0]) for times, _, _ in roles.values())
+    end = min(int(times[-1]) for times, _, _ in roles.values())
     if begin < end:
-        spans = [intervals.clipped(active, begin, end) for _, active, _ in found.values()]
+        spans = [intervals.clipped(active, begin, end) for _, active, _ in roles.values()]
         together = reduce(intervals.intersect, spans).length / (end - begin)
         neither = 1 - intervals.join(*spans).length / (end - begin)
         for category, share in (("all", together), ("none", neither)):
@@ -58,18 +58,22 @@ def active(run: RunView) -> Iterator[Value]:
 def _roles(run: RunView) -> Mapping[str, tuple[Int64, Intervals, float | None]]:
     """Of each role the moments of its samples, when it is active, and the mean utilisation while it is."""
     samples = with_words(run.table("counters"), "counter", ("gpu_utilization",))
-    found = {}
+    roles = {}
     for file, facts in sorted(run.settings.items()):
         role = facts.get("role")
-        own = with_words(samples, "file", (file,))
-        moments = own["start_ns"].to_numpy() if len(own) and has_values(own, "start_ns").all() else ()
+        file_samples = with_words(samples, "file", (file,))
+        moments = (
+            file_samples["start_ns"].to_numpy()
+            if len(file_samples) and has_values(file_samples, "start_ns").all()
+            else ()
+        )
         if not isinstance(role, str) or len(moments) < 2:
             continue
         times, sample = np.unique(moments, return_inverse=True)
-        values = own["value"].to_numpy()
+        values = file_samples["value"].to_numpy()
         busy = np.zeros(len(times), np.bool_)
         np.logical_or.at(busy, sample, values > 0)
         mean = float(values[busy[sample]].mean()) if busy.any() else None
         if len(times) > 1:
-            found[role] = times, intervals.union(times[:-1][busy[:-1]], times[1:][busy[:-1]]), mean
-    return found
+            roles[role] = times, intervals.union(times[:-1][busy[:-1]], times[1:][busy[:-1]]), mean
+    return roles

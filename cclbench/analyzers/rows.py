@@ -120,12 +120,12 @@ def run_values(view: RunView, metrics: Sequence[Metric]) -> dict[str, list[Value
     }
 
 
-def window_policy(view: RankView, asked: str) -> str:
-    """The window policy of the rank's values; `asked` where it has no windows."""
+def window_policy(view: RankView, default: str) -> str:
+    """The window policy of the rank's values; `default` where it has no windows."""
     try:
         return view.windows.policy
     except NotApplicable:
-        return asked
+        return default
 
 
 def _origin(metric: Metric) -> str:
@@ -182,17 +182,17 @@ def metric_rows(
     """
     by_rank = dict(sorted(ranks.items()))
 
-    def of_run(window: str) -> list[Row]:
+    def run_rows(window: str) -> list[Row]:
         return [_result_row(metric, v, v.rank, window, v.source or source) for v in _order_values(run_level)]
 
     if metric.per_run is not None:
-        return of_run(max(policies.values(), key=POLICIES.index, default=asked))
-    alike = _of_one_policy(by_rank, policies) if "steps" in metric.inputs else by_rank
+        return run_rows(max(policies.values(), key=POLICIES.index, default=asked))
+    alike = _same_policy_values(by_rank, policies) if "steps" in metric.inputs else by_rank
     combined = _combine_ranks(metric, alike) if by_rank else [NO_TRACE]
     if combined[0].status == "not_applicable" and (
         any(v.has_value for v in run_level) or (run_level and not by_rank)
     ):
-        return of_run("trace")  # all of a log, or of a recording
+        return run_rows("trace")  # all of a log, or of a recording
     answered = [rank for rank, values in alike.items() if values[0].has_value]
     window = max((policies[rank] for rank in answered or by_rank), key=POLICIES.index, default=asked)
     rows = [_result_row(metric, value, None, window, source) for value in _order_values(combined)]
@@ -210,7 +210,7 @@ def policy_of(policies: Iterable[str]) -> str | None:
     return min(policies, key=POLICIES.index, default=None)
 
 
-def _of_one_policy(
+def _same_policy_values(
     by_rank: Mapping[int, Sequence[Value]], policies: Mapping[int, str]
 ) -> dict[int, Sequence[Value]]:
     """The ranks' values; those of ranks with other windows than the run's become not applicable.

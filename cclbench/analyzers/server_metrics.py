@@ -29,7 +29,7 @@ _server_metric = partial(
 )
 
 
-def _of_each_server(
+def _values_by_server(
     run: RunView,
     values: Callable[[ServerCounts], Iterable[Value]],
     by_span: Callable[[pa.Table], Iterable[Value]] | None = None,
@@ -47,9 +47,9 @@ def _of_each_server(
         return
     if len(counts) > 1:
         yield no_value(f"{len(counts)} servers: see their rows", source="prometheus")
-    for label, one in of_each_server(counts):
-        for value in [no_value(one.problem)] if one.problem else values(one):
-            since = SINCE_START if one.since_start and value.has_value else None
+    for label, server in of_each_server(counts):
+        for value in [no_value(server.problem)] if server.problem else values(server):
+            since = SINCE_START if server.since_start and value.has_value else None
             reason = "; ".join(filter(None, (value.reason, since))) or None
             category = ": ".join(filter(None, (label, value.category))) or None
             yield replace(value, category=category, reason=reason, source="prometheus")
@@ -68,30 +68,34 @@ def _of_each_server(
 )
 def request_time(run: RunView) -> Iterable[Value]:
     """Mean time of a request and of its parts."""
-    return _of_each_server(run, _request_time_values, span_request_times)
+    return _values_by_server(run, _request_time_values, span_request_times)
 
 
 def _request_time_values(counts: ServerCounts) -> Iterator[Value]:
-    whole = counts.histograms.get("e2e_latency")
-    if whole is None or not whole.count:
-        yield no_value("no request finished" if whole else "the snapshots have no e2e latency")
+    latency = counts.histograms.get("e2e_latency")
+    if latency is None or not latency.count:
+        yield no_value("no request finished" if latency else "the snapshots have no e2e latency")
         return
-    words = f"of {whole.count:,} requests"
-    yield Value(value=whole.total / whole.count, reason=words)
-    found = {part: counts.histograms.get(part) for part in _PARTS}
-    if lacking := [part for part, histogram in found.items() if histogram is None]:
+    words = f"of {latency.count:,} requests"
+    yield Value(value=latency.total / latency.count, reason=words)
+    histograms = {part: counts.histograms.get(part) for part in _PARTS}
+    if lacking := [part for part, histogram in histograms.items() if histogram is None]:
         yield no_value(f"the server does not time its {', '.join(lacking)}", category="outside")
         return
-    parts = {part: histogram for part, histogram in found.items() if histogram is not None}
-    if others := [part for part, histogram in parts.items() if histogram.count != whole.count]:
-        told = ", ".join(f"{part} {parts[part].count:,}" for part in others)
-        yield no_value(f"{whole.count:,} requests finished, but {told} were timed", category="outside")
+    parts = {part: histogram for part, histogram in histograms.items() if histogram is not None}
+    if others := [part for part, histogram in parts.items() if histogram.count != latency.count]:
+        part_counts = ", ".join(f"{part} {parts[part].count:,}" for part in others)
+        yield no_value(
+            f"{latency.count:,} requests finished, but {part_counts} were timed", category="outside"
+        )
         return
     for part, histogram in parts.items():
-        yield Value(value=histogram.total / whole.count, category=part, reason=words)
-    rest = whole.total - sum(histogram.total for histogram in parts.values())
+        yield Value(value=histogram.total / latency.count, category=part, reason=words)
+    rest = latency.total - sum(histogram.total for histogram in parts.values())
     clocks = "; below 0: the engine and its API server read other clocks" if rest < 0 else ""
-    yield Value(value=rest / whole.count, category="outside", provenance="derived", reason=f"{words}{clocks}")
+    yield Value(
+        value=rest / latency.count, category="outside", provenance="derived", reason=f"{words}{clocks}"
+    )
 
 
 @_server_metric(
@@ -106,17 +110,17 @@ def _request_time_values(counts: ServerCounts) -> Iterator[Value]:
 )
 def server_latency(run: RunView) -> Iterable[Value]:
     """Means and bounds of percentiles by the server's histograms."""
-    return _of_each_server(run, _server_latency_values, span_latencies)
+    return _values_by_server(run, _server_latency_values, span_latencies)
 
 
 def _server_latency_values(counts: ServerCounts) -> Iterator[Value]:
-    known = [name for name in _LATENCIES if name in counts.histograms]
-    whole = counts.histograms.get("e2e_latency")
-    if whole is not None and whole.count:
-        yield Value(value=whole.mean, reason="of the whole request")
+    names = [name for name in _LATENCIES if name in counts.histograms]
+    latency = counts.histograms.get("e2e_latency")
+    if latency is not None and latency.count:
+        yield Value(value=latency.mean, reason="of the whole request")
     else:
-        yield no_value("no request finished" if known else "the snapshots have no latency")
-    for name in known:
+        yield no_value("no request finished" if names else "the snapshots have no latency")
+    for name in names:
         histogram = counts.histograms[name]
         if not histogram.count:
             yield no_value("no observation", category=name)
@@ -148,7 +152,7 @@ def _server_latency_values(counts: ServerCounts) -> Iterator[Value]:
 )
 def kv_transfer(run: RunView) -> Iterable[Value]:
     """Size and bandwidth of KV-cache transfers."""
-    return _of_each_server(run, _transfer_values)
+    return _values_by_server(run, _transfer_values)
 
 
 def _transfer_values(counts: ServerCounts) -> Iterator[Value]:
@@ -190,7 +194,7 @@ def _agent_transfers(counts: ServerCounts) -> tuple[float, int]:
 )
 def prefix_hit_rate(run: RunView) -> Iterable[Value]:
     """Share of queried tokens that were cached."""
-    return _of_each_server(run, _prefix_values)
+    return _values_by_server(run, _prefix_values)
 
 
 def _prefix_values(counts: ServerCounts) -> Iterator[Value]:

@@ -43,10 +43,10 @@ Parts = Mapping[str, int]
 def stated_parts(run: RunView) -> Iterator[Value]:
     """Mean parts of all rows, then those of each rank."""
     rows = _with_ranks(run)
-    rank = rows["rank"].fill_null(-1).to_numpy()
+    row_ranks = rows["rank"].fill_null(-1).to_numpy()
     yield from _mean_parts(rows, None)
-    for one in np.unique(rank[rank >= 0])[:_MOST_RANKS].tolist():
-        yield from _mean_parts(rows.filter(pa.array(rank == one)), one)
+    for rank in np.unique(row_ranks[row_ranks >= 0])[:_MOST_RANKS].tolist():
+        yield from _mean_parts(rows.filter(pa.array(row_ranks == rank)), rank)
 
 
 def _mean_parts(rows: pa.Table, rank: int | None) -> Iterator[Value]:
@@ -87,9 +87,9 @@ def stated_difference(run: RunView) -> Iterator[Value]:
         raise NotApplicable(f"{NO_TABLE} beside the trace of its rank: the table's ranks have no traces here")
     shares = []
     for rank in sorted(ranks):
-        own = rows.filter(pa.array(rows["rank"].to_numpy() == rank))
+        rank_rows = rows.filter(pa.array(rows["rank"].to_numpy() == rank))
         try:
-            stated, measured, words = _both_partitions(run.rank(rank), own)
+            stated, measured, words = _both_partitions(run.rank(rank), rank_rows)
         except NotApplicable as why:
             yield no_value(str(why), rank=rank)
             continue
@@ -125,9 +125,9 @@ def _with_ranks(run: RunView) -> pa.Table:
     by_file = [-1 if file is None else _only_rank(run, file) for file in files]
     rank = rows["rank"].fill_null(-1).to_numpy().copy()
     devices = [len(rows.filter(pa.array(codes == code))["device"].unique()) for code in range(len(files))]
-    for code, own in enumerate(by_file):
+    for code, file_rank in enumerate(by_file):
         if devices[code] == 1:
-            rank[(codes == code) & (rank < 0)] = own
+            rank[(codes == code) & (rank < 0)] = file_rank
     numbers = pa.array(rank.astype(np.int32), mask=rank < 0)
     return rows.set_column(rows.schema.get_field_index("rank"), "rank", numbers)
 
@@ -135,12 +135,12 @@ def _with_ranks(run: RunView) -> pa.Table:
 def _only_rank(run: RunView, file: str) -> int:
     """The rank whose trace alone is in the file's folder; −1 if there is none, or several."""
     folder = file.rpartition("/")[0]
-    found = [
+    ranks = [
         rank
         for rank, names in run.trace_files.items()
         if folder in {name.rpartition("/")[0] for name in names}
     ]
-    return found[0] if len(found) == 1 else -1
+    return ranks[0] if len(ranks) == 1 else -1
 
 
 def _both_partitions(rank: RankView, rows: pa.Table) -> tuple[Parts, Parts, str]:
@@ -149,7 +149,7 @@ def _both_partitions(rank: RankView, rows: pa.Table) -> tuple[Parts, Parts, str]
     if (steps < 0).all():
         if len(rows["entry"].unique()) != 1:
             raise NotApplicable("the table has several rows without a step")
-        return _stated_sums(rows), _whole_partition(rank), "all that was recorded"
+        return _stated_sums(rows), _trace_partition(rank), "all that was recorded"
     windows = rank.windows
     numbers = np.array([-1 if step is None else step for step in windows.steps], np.int64)
     used = np.isin(numbers, steps[steps >= 0])
@@ -162,7 +162,7 @@ def _both_partitions(rank: RankView, rows: pa.Table) -> tuple[Parts, Parts, str]
         "overlapped": parts.overlapped,
         "free": parts.idle + parts.exposed_copy,
     }
-    measured = {part: int(own[used].sum()) for part, own in sums.items()}
+    measured = {part: int(part_ns[used].sum()) for part, part_ns in sums.items()}
     return _stated_sums(table), measured, f"steps in both: {used.sum()}"
 
 
@@ -178,7 +178,7 @@ def _stated_sums(rows: pa.Table) -> Parts:
     return sums
 
 
-def _whole_partition(rank: RankView) -> Parts:
+def _trace_partition(rank: RankView) -> Parts:
     """The parts from the first kernel to the end of the last one."""
     compute, communication, _ = rank.busy
     both = intervals.join(compute, communication)

@@ -114,9 +114,9 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     unexplained = slow & ~log.profiled()
     period = log.slow_period()
     if period is not None:
-        known = log.steady & ~log.profiled()
-        at = known & (steps % period[0] == period[1])
-        excess = float(np.median(log.seconds[at]) - np.median(log.seconds[known & ~at]))
+        unprofiled = log.steady & ~log.profiled()
+        at = unprofiled & (steps % period[0] == period[1])
+        excess = float(np.median(log.seconds[at]) - np.median(log.seconds[unprofiled & ~at]))
         mean_of = int(np.median(log.numbers("steps")[at]))
         words = f"every {period[0]} steps, as step {period[1] or period[0]}"
         reason = f"{words}, a step takes {humanise(excess, 's')} more"
@@ -148,15 +148,17 @@ def data_wait(run: RunView) -> Iterator[Value]:
 
 def _data_wait_values(log: StepLog) -> Iterator[Value]:
     waits = log.numbers("data_ns") / NS_PER_S
-    known = log.steady & ~np.isnan(waits)
-    time = float(log.seconds[known].sum())
+    has_wait = log.steady & ~np.isnan(waits)
+    time = float(log.seconds[has_wait].sum())
     if not time:
         yield no_value("no line states how long its step waits for its batch")
         return
-    waited = float(waits[known].sum())
-    reason = f"{humanise(waited, 's')} of {humanise(time, 's')}, {int(known.sum()):,} steps"
+    waited = float(waits[has_wait].sum())
+    reason = f"{humanise(waited, 's')} of {humanise(time, 's')}, {int(has_wait.sum()):,} steps"
     yield Value(value=waited / time, reason=reason, provenance="derived")
-    yield Value(value=float((waits[known] / log.seconds[known]).max()), stat="max", provenance="derived")
+    yield Value(
+        value=float((waits[has_wait] / log.seconds[has_wait]).max()), stat="max", provenance="derived"
+    )
 
 
 @_log_metric(
@@ -190,7 +192,7 @@ def _device_count(log: StepLog, run: RunView) -> tuple[int | None, str]:
 
 def _system_description(log: str, run: RunView) -> tuple[int, str] | None:
     """Accelerators by `NAME.json` for a log in `results/NAME`, or by the only description beside it."""
-    found = {
+    device_counts = {
         PurePosixPath(file): devices
         for file, facts in run.settings.items()
         if isinstance(devices := facts.get("system_devices"), int)
@@ -198,10 +200,10 @@ def _system_description(log: str, run: RunView) -> tuple[int, str] | None:
     parts = PurePosixPath(log).parts
     named = parts[parts.index("results") + 1] if "results" in parts[:-2] else None
     if named is not None:
-        fitting = [file for file in found if file.stem == named]
+        fitting = [file for file in device_counts if file.stem == named]
     else:
-        fitting = [file for file in found if file.parent == PurePosixPath(log).parent]
-    return (found[fitting[0]], f"by {fitting[0]}") if len(fitting) == 1 else None
+        fitting = [file for file in device_counts if file.parent == PurePosixPath(log).parent]
+    return (device_counts[fitting[0]], f"by {fitting[0]}") if len(fitting) == 1 else None
 
 
 def _token_values(log: StepLog, devices: int | None, by: str) -> Iterator[Value]:
@@ -249,14 +251,14 @@ def mfu(run: RunView) -> Iterator[Value]:
 
 def _utilisations(log: StepLog, run: RunView) -> Iterator[Value]:
     stated = {name: log.numbers(name)[~log.first] for name in ("mfu", "flops_per_s")}
-    known = {name: values[np.isfinite(values)] for name, values in stated.items()}
-    share = known["mfu"]
+    finite_values = {name: values[np.isfinite(values)] for name, values in stated.items()}
+    share = finite_values["mfu"]
     if len(share):
         yield Value(value=float(np.median(share)), reason="of the peak that the trainer assumes")
     else:
         yield no_value("the log states no MFU")
-    if len(known["flops_per_s"]):
-        yield Value(value=float(np.median(known["flops_per_s"])), stat="flops_per_s", unit="FLOP/s")
+    if len(finite_values["flops_per_s"]):
+        yield Value(value=float(np.median(finite_values["flops_per_s"])), stat="flops_per_s", unit="FLOP/s")
     yield _derived_mfu(log, run)
 
 
@@ -324,16 +326,16 @@ def _goodput_values(log: StepLog) -> Iterator[Value]:
     steps, counts = log.steps, log.numbers("steps")
     last = _last_attempts(steps, log.restart)
     lost = float(counts[~last].sum())
-    known = log.timed & ~np.isnan(log.seconds)
-    if int(known.sum()) < _LEAST_STEPS:
+    is_timed = log.timed & ~np.isnan(log.seconds)
+    if int(is_timed.sum()) < _LEAST_STEPS:
         yield no_value("fewer than 3 lines have a stamp and a step time")
     else:
         seconds, end = log.seconds, log.numbers("end_ns") / 1e9
-        begin = int(np.flatnonzero(known)[0])
-        wall = float(np.ptp(end[known]) + seconds[begin] * counts[begin])
+        begin = int(np.flatnonzero(is_timed)[0])
+        wall = float(np.ptp(end[is_timed]) + seconds[begin] * counts[begin])
         usual = np.median(seconds[log.steady]) if log.steady.any() else np.inf
         productive = np.where(log.first, np.minimum(seconds, usual), seconds)
-        trained = float((productive * counts)[last & known].sum())
+        trained = float((productive * counts)[last & is_timed].sum())
         restarts = int(log.restart.max())
         words = f"{humanise(trained, 's')} of {humanise(wall, 's')}"
         if wall <= 0 or trained > 1.05 * wall:

@@ -42,7 +42,7 @@ def own_sweeps(
     group, names = word_codes(table, "group")
     by_node = [system.ranks_by_node(members.get(name or "", ())) for name in names]
     library, libraries = word_codes(table, "library")
-    size, known = collective_payloads(table)
+    size, has_size = collective_payloads(table)
     unusable = {
         "sends and receives": np.isin(collective_kinds(table), PAIRS),
         "of libraries whose algorithms are not modelled": ~np.isin([w or "" for w in libraries], PRICED)[
@@ -51,7 +51,7 @@ def own_sweeps(
         "of unknown groups, or groups spread unevenly over nodes": np.array(
             [len(set(on_nodes)) != 1 for on_nodes in by_node], np.bool_
         )[group],
-        "of unknown size": ~known,
+        "of unknown size": ~has_size,
     }
     left_out = {"not matched across ranks": int((~matched).sum())}
     usable = np.ones(len(table), np.bool_)

@@ -34,8 +34,8 @@ _MOST: Final = 16
 def unfinished(run: RunView) -> Iterator[Value]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in with_words(run.table("timings"), "source", [_READER]).to_pylist():
-        known = all(row[name] is not None for name in ("rank", "group", "seq", "kind"))
-        if known and row["kind"] not in _PAIRS:
+        is_complete = all(row[name] is not None for name in ("rank", "group", "seq", "kind"))
+        if is_complete and row["kind"] not in _PAIRS:
             groups.setdefault(row["group"], []).append(row)
     if not groups:
         raise NotApplicable("the run has no Flight Recorder dump with groups and sequence numbers")
@@ -43,10 +43,10 @@ def unfinished(run: RunView) -> Iterator[Value]:
     yield Value(value=float(sum(map(len, waiting.values()))), source=_READER)
     for group, calls in sorted(waiting.items()):
         if calls:
-            yield from _of_group(group, groups[group], calls)
+            yield from _group_values(group, groups[group], calls)
 
 
-def _of_group(
+def _group_values(
     group: str, rows: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]]
 ) -> Iterator[Value]:
     """The first unfinished call of a group: the ranks in it, and those missing."""

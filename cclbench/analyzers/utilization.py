@@ -59,15 +59,15 @@ def bandwidth_utilization(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the catalog has no rate of its links")
     system, assumed = platform.run_system(rank)
     limit, lacking, line = _link_limits(rank, chosen, system)
-    known = limit > 0
-    if not known.any():
+    has_limit = limit > 0
+    if not has_limit.any():
         why = f"the links' rate is unknown for the collectives in the window: {count_words(lacking)}"
-        raise Unknown(why, Coverage.of_rows(known, collective_durations(chosen.table)))
-    chosen = chosen.take_known(known, lacking)
+        raise Unknown(why, Coverage.of_rows(has_limit, collective_durations(chosen.table)))
+    chosen = chosen.take_known(has_limit, lacking)
     basis = [assumed] if assumed else []
     if line:
         basis.append(f"over the line rate, since the usable rate of {', '.join(sorted(line))} is unknown")
-    for value in bandwidth_rates(chosen, bus_bytes(chosen) / limit[known], "; ".join(basis) or None):
+    for value in bandwidth_rates(chosen, bus_bytes(chosen) / limit[has_limit], "; ".join(basis) or None):
         above = value.value is not None and value.value > 1
         yield replace(value, reason="; ".join(filter(None, [value.reason, _ABOVE]))) if above else value
 

@@ -76,9 +76,9 @@ def _union_values(
     """|∪ [starts, ends) ∩ W|: mean, by step, and mean by kind, group and dimension."""
     union_ns = rank.inside(intervals.union(starts, ends))
     yield from per_step(rank, union_ns, reason=reason, left_out=matched.left_out, coverage=matched.coverage)
-    label, known = label_numbers(table)
+    label, labels = label_numbers(table)
     holders: dict[Label, list[int]] = {}
-    for number, row_label in enumerate(known):
+    for number, row_label in enumerate(labels):
         for key in dict.fromkeys(row_label.wider_labels()):
             holders.setdefault(key, []).append(number)
     sums: dict[Label, int] = {}
@@ -108,9 +108,9 @@ def mean_over_instances(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]
 class _Means:
     """Mean of a quantity of instances by label, over the instances with a row of that label."""
 
-    def __init__(self, known: Sequence[Label]) -> None:
-        """`known`: the labels of rows."""
-        widened = [list(dict.fromkeys(label.wider_labels())) for label in known]
+    def __init__(self, labels: Sequence[Label]) -> None:
+        """`labels`: the labels of rows."""
+        widened = [list(dict.fromkeys(label.wider_labels())) for label in labels]
         self._keys = {key: n for n, key in enumerate(dict.fromkeys(key for keys in widened for key in keys))}
         self._codes = [
             np.array([self._keys[wider[depth]] if depth < len(wider) else -1 for wider in widened], np.int64)

@@ -28,8 +28,8 @@ def on_device(facts: CardFacts, name: str, memory_bytes: int | None = None) -> C
     """The facts with the accelerator of that name, and its id if the catalog has the name."""
     if name.upper() == HOST_DEVICE:
         return replace(facts, accelerator="generic-cpu", accelerator_name=HOST_DEVICE)
-    known = catalog.by_device_name(name, memory_bytes)
-    return replace(facts, accelerator=None if known is None else known.id, accelerator_name=name)
+    accelerator = catalog.by_device_name(name, memory_bytes)
+    return replace(facts, accelerator=None if accelerator is None else accelerator.id, accelerator_name=name)
 
 
 def check_phase(phase: str | None) -> None:

@@ -31,7 +31,7 @@ def collective_mark(
     if payload is not None:
         words.append("in_bytes={} out_bytes={} dtype={}".format(*payload))
     words.append(f"rows={rows}")
-    if seen := ",".join(map(str, sorted(threads))):
-        words.append(f"threads={seen}")
+    if thread_ids := ",".join(map(str, sorted(threads))):
+        words.append(f"threads={thread_ids}")
     words.append(f"pg={group} ranks={','.join(map(str, ranks))} desc={description}")
     return " ".join(words)

@@ -72,13 +72,13 @@ def _layout_products(card: Mapping[str, Any]) -> dict[str, int]:
 
     if framework == "maxtext":
         return dict([degree_product(*DEGREES, "ep")])
-    found = dict([degree_product(*DEGREES)])
+    products = dict([degree_product(*DEGREES)])
     if framework in {"vllm", "sglang"} and degree["cp"] > 1 and degree["tp"] % degree["cp"] == 0:
-        found |= [degree_product("dp_replicate", "dp_shard", "tp", "pp")]
+        products |= [degree_product("dp_replicate", "dp_shard", "tp", "pp")]
     inside = degree["dp_replicate"] * degree["dp_shard"] * degree["cp"]
     if framework == "sglang" and inside > 1 and degree["tp"] % inside == 0:
-        found |= [degree_product("tp", "pp")]
-    return found
+        products |= [degree_product("tp", "pp")]
+    return products
 
 
 def framework_of(card: Mapping[str, Any]) -> str:
@@ -105,12 +105,15 @@ def _expert_rule(card: Mapping[str, Any], ep: int) -> tuple[str, bool]:
         case (
             "torchtitan"
         ):  # torchtitan/distributed/parallel_dims.py: ep borrows all of cp, and dp_shard and tp
-            whole = shard * cp * tp
-            rule = f"in torchtitan ep divides dp_shard × cp × tp = {whole} and is a multiple of cp = {cp}"
-            return rule, whole % ep == 0 and ep % cp == 0
+            product = shard * cp * tp
+            rule = f"in torchtitan ep divides dp_shard × cp × tp = {product} and is a multiple of cp = {cp}"
+            return rule, product % ep == 0 and ep % cp == 0
         case "megatron" | "megatron-lm" | "megatron-core":  # parallel_state.py; tp inside an expert may be 1
-            whole = dp * cp * tp
-            return f"in Megatron-LM ep divides dp_replicate × dp_shard × cp × tp = {whole}", whole % ep == 0
+            product = dp * cp * tp
+            return (
+                f"in Megatron-LM ep divides dp_replicate × dp_shard × cp × tp = {product}",
+                product % ep == 0,
+            )
         case (
             "vllm"
         ):  # Expert Parallel Deployment: EP_SIZE = TP_SIZE × DP_SIZE (× prefill context parallelism)

@@ -65,8 +65,8 @@ def read_model_config(path: Path) -> dict[str, Any] | None:
     if not sizes:
         return None
     routed = any(_is_count(config.get(key)) and config[key] > 1 for key in _EXPERTS)
-    known = {"family": config["model_type"], **({"moe": True} if routed else {}), **sizes}
-    return known | _counted_parameters(config, sizes)
+    fields = {"family": config["model_type"], **({"moe": True} if routed else {}), **sizes}
+    return fields | _counted_parameters(config, sizes)
 
 
 def _is_count(value: object) -> TypeGuard[int]:

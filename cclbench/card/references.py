@@ -28,9 +28,9 @@ def reference_problems(document: Document) -> Iterator[Problem]:
     card = document.value
     for key in ("accelerator", "system"):
         name = card_field(card, "hardware", key, kind=str)
-        known: Mapping[str, Any] = catalog.accelerators() if key == "accelerator" else catalog.systems()
-        if name is not None and name not in known:
-            message = f"is {name}, no {key} of the catalog; {near(name, known)}; {_OWN}"
+        entries: Mapping[str, Any] = catalog.accelerators() if key == "accelerator" else catalog.systems()
+        if name is not None and name not in entries:
+            message = f"is {name}, no {key} of the catalog; {near(name, entries)}; {_OWN}"
             yield _field_problem(document, "error", ("hardware", key), message)
     if card_field(card, "hardware", "accelerator", kind=str) != _HOST:
         yield from _fabric_problems(document)
@@ -46,15 +46,15 @@ def fabrics_like(name: str, tier: Tier, accelerator: str | None) -> list[str]:
 
     For links inside a node, only fabrics of systems with the accelerator are considered, if it is known.
     """
-    known = {id_: fabric for id_, fabric in catalog.fabrics().items() if fabric.tier == tier}
-    if name in known:
+    fabrics = {id_: fabric for id_, fabric in catalog.fabrics().items() if fabric.tier == tier}
+    if name in fabrics:
         return [name]
     if tier == "scale_up" and accelerator is not None:
-        own = [s.scale_up for s in catalog.systems().values() if s.accelerator == accelerator]
-        known = {links.fabric.id: links.fabric for links in own if links is not None}
+        scale_ups = [s.scale_up for s in catalog.systems().values() if s.accelerator == accelerator]
+        fabrics = {links.fabric.id: links.fabric for links in scale_ups if links is not None}
     words = _name_words(name)
     return sorted(
-        id_ for id_, fabric in known.items() if words <= _name_words(id_) or fabric.topology in words
+        id_ for id_, fabric in fabrics.items() if words <= _name_words(id_) or fabric.topology in words
     )
 
 
@@ -67,11 +67,11 @@ def _fabric_problems(document: Document) -> Iterator[Problem]:
         name = card_field(document.value, "hardware", tier, "fabric", kind=str)
         if name is None:
             continue
-        known = [id_ for id_, fabric in catalog.fabrics().items() if fabric.tier == tier]
-        if name in known:
+        ids = [id_ for id_, fabric in catalog.fabrics().items() if fabric.tier == tier]
+        if name in ids:
             continue
         path: Path = ("hardware", tier, "fabric")
-        message = f"is {name}, no {tier} fabric of the catalog; {near(name, known)}"
+        message = f"is {name}, no {tier} fabric of the catalog; {near(name, ids)}"
         if card_field(document.value, "hardware", tier, "bandwidth", kind=str) is None:
             yield _field_problem(document, "error", path, f"{message}; state its bandwidth, {_OWN}")
         else:

@@ -43,12 +43,12 @@ class StandardWorkload(Struct, frozen=True, forbid_unknown_fields=True):
 
     def contradictions(self, card: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Path and message of each field in which a card differs from the standard or lacks its value."""
-        for path, wanted in self.equal.items():
+        for path, value in self.equal.items():
             stated = _stated_value(card, path)
             if stated is None:
-                yield path, f"is not filled in; {shown(wanted)} by the standard workload {self.name}"
-            elif not _is_same(path, stated, wanted):
-                yield path, f"is {shown(stated)}, but {shown(wanted)} by the standard workload {self.name}"
+                yield path, f"is not filled in; {shown(value)} by the standard workload {self.name}"
+            elif not _is_same(path, stated, value):
+                yield path, f"is {shown(stated)}, but {shown(value)} by the standard workload {self.name}"
 
     def open_difference(self, cards: Mapping[str, Mapping[str, Any]]) -> str | None:
         """The first open field that the cards, by label, do not state with one value; None if there is none.
@@ -72,8 +72,8 @@ def standard_workloads() -> Mapping[str, StandardWorkload]:
     entries = sorted((files("cclbench.card") / "workloads").iterdir(), key=lambda entry: entry.name)
     texts = ((entry.name, entry.read_text("utf-8")) for entry in entries if entry.name.endswith(".yaml"))
     documents = (yaml_file.parse(text, name, "standard workload") for name, text in texts)
-    found = [convert(document.value, StandardWorkload) for document in documents]
-    return MappingProxyType({standard.name: standard for standard in found})
+    standards = [convert(document.value, StandardWorkload) for document in documents]
+    return MappingProxyType({standard.name: standard for standard in standards})
 
 
 def standard_problems(document: Document) -> Iterator[Problem]:
@@ -81,11 +81,11 @@ def standard_problems(document: Document) -> Iterator[Problem]:
     name = card_field(document.value, *STANDARD.split("."), kind=str)
     if name is None:
         return
-    known = standard_workloads()
-    found = [(STANDARD, f"is {shown(name)}, no standard workload; {near(name, known)}")]
-    if name in known:
-        found = list(known[name].contradictions(document.value))
-    for path, message in found:
+    standards = standard_workloads()
+    problems = [(STANDARD, f"is {shown(name)}, no standard workload; {near(name, standards)}")]
+    if name in standards:
+        problems = list(standards[name].contradictions(document.value))
+    for path, message in problems:
         keys: Path = tuple(path.split("."))
         yield Problem("error", document.file, document.line(keys), path, message)
 
@@ -98,8 +98,8 @@ def _stated_value(card: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _is_same(path: str, stated: Any, wanted: Any) -> bool:
+def _is_same(path: str, stated: Any, value: Any) -> bool:
     """Whether two values are equal; of a model's name without its publisher, by letters and digits."""
     if path == _MODEL_NAME and isinstance(stated, str):
-        return letters_and_digits(stated.rpartition("/")[2]) == letters_and_digits(wanted.rpartition("/")[2])
-    return bool(stated == wanted)
+        return letters_and_digits(stated.rpartition("/")[2]) == letters_and_digits(value.rpartition("/")[2])
+    return bool(stated == value)

@@ -192,14 +192,14 @@ class _Move:
         """Move the environment variables of communication; explicit empty values are kept."""
         texts = self.source.texts
         home_path = "software.communication.environment"
-        found = {
+        variables = {
             str(p[-1]): p for p, v in self.left.items() if p[:-1] == path and p in texts and v is not None
         }
-        found = {name: p for name, p in found.items() if value_misfit({name: ""}, home_path) is None}
-        for p in found.values():
+        variables = {name: p for name, p in variables.items() if value_misfit({name: ""}, home_path) is None}
+        for p in variables.values():
             del self.left[p]
-        if found:
-            self.put_home(home_path, {name: texts[p] for name, p in found.items()}, path)
+        if variables:
+            self.put_home(home_path, {name: texts[p] for name, p in variables.items()}, path)
 
     def move_batch(self, micro: Path) -> None:
         path, home_path = ("workload", "data", "batch_size"), "workload.batch.global"

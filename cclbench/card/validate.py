@@ -68,7 +68,7 @@ def card_problems(document: Document, root: Path, *, contents: bool) -> list[Pro
     if version == 1:
         hint = "is 1, this is version 2: `cclbench card upgrade` turns the card into it"
         return [Problem("error", document.file, document.line(("version",)), "version", hint)]
-    found = [
+    problems = [
         *document.problems,
         *schema_problems(document, card_schema()),
         *consistency_problems(document),
@@ -76,7 +76,7 @@ def card_problems(document: Document, root: Path, *, contents: bool) -> list[Pro
         *standard_problems(document),
         *evidence_problems(document, root, contents=contents),
     ]
-    return [*sorted(found, key=lambda p: (p.severity != "error", p.line or 0)), *_gap_warnings(document)]
+    return [*sorted(problems, key=lambda p: (p.severity != "error", p.line or 0)), *_gap_warnings(document)]
 
 
 def _gap_warnings(document: Document) -> Iterator[Problem]:

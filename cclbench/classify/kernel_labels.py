@@ -83,13 +83,13 @@ def _digest(arguments: str) -> str:
         text = _CALLED.sub("", text)
     text = _NAMESPACES.sub("", text.replace("::<", "<"))
     text = re.sub(r"::+", "", re.sub(r"\s*([<>,])\s*", r"\1", text))
-    text = _CONSTANT.sub(lambda found: found[1] or found[2] or found[3], text)
-    text = _SIZES.sub(lambda found: found[1].replace(",", "x"), text)
+    text = _CONSTANT.sub(lambda match: match[1] or match[2] or match[3], text)
+    text = _SIZES.sub(lambda match: match[1].replace(",", "x"), text)
     return _COMMON.sub("", text).strip()
 
 
-def _counted(found: re.Match[str]) -> str:
-    return f"{found[1]} x{found[0].count(',') + 1}"
+def _counted(match: re.Match[str]) -> str:
+    return f"{match[1]} x{match[0].count(',') + 1}"
 
 
 def shorten_name(name: str, most: int) -> str:

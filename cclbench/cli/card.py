@@ -47,19 +47,23 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
     unreadable = 0
     for path in cards:
         try:
-            found = problems_of(path)
-            valid = all(problem.severity != "error" for problem in found)
-            lines = [*(f"{problem.severity}: {problem}" for problem in found)]
+            problems = problems_of(path)
+            valid = all(problem.severity != "error" for problem in problems)
+            lines = [*(f"{problem.severity}: {problem}" for problem in problems)]
             lines.append(f"{printable(str(path))}: {'valid' if valid else 'invalid'}")
         except InputError as error:
             unreadable += 1
-            found, valid, lines = (
+            problems, valid, lines = (
                 [Problem("error", stored_name(path), None, "", str(error))],
                 False,
                 [str(error)],
             )
         rows.append(
-            {"file": stored_name(path), "valid": valid, "problems": [problem.as_row() for problem in found]}
+            {
+                "file": stored_name(path),
+                "valid": valid,
+                "problems": [problem.as_row() for problem in problems],
+            }
         )
         if not as_json:
             click.echo("\n".join(lines))

@@ -101,18 +101,18 @@ def compare(
     if output is not None:
         check_file(output)
     with progress_bar(verbosity) as bars:
-        found = build(*runs, against=against, progress=bars, **opening, **arguments)
+        comparison = build(*runs, against=against, progress=bars, **opening, **arguments)
     if form == "md":
-        click.echo(comparison_markdown(found), nl=False)
+        click.echo(comparison_markdown(comparison), nl=False)
     else:
         emit_answer(
             form,
-            document=comparison_document(found) if form in DOCUMENTS else {},
-            rows=list(flat_rows(found)),
+            document=comparison_document(comparison) if form in DOCUMENTS else {},
+            rows=list(flat_rows(comparison)),
             columns=COLUMNS,
-            table=lambda: terminal_page(found, verbosity=verbosity, unicode=writes_unicode()),
+            table=lambda: terminal_page(comparison, verbosity=verbosity, unicode=writes_unicode()),
         )
     if output is not None:
-        write_comparison(found, output)
+        write_comparison(comparison, output)
         say_on_stderr(f"wrote {output}")
-    require_passed(found.checks)
+    require_passed(comparison.checks)

@@ -37,8 +37,8 @@ def explained_names(_: click.Context, __: click.Parameter, prefix: str) -> list[
     from cclbench.replay.change import CHANGES
     from cclbench.sql import VIEWS
 
-    known = (*METRICS, *FINDINGS, *VIEWS, *sql_table_schemas(), *READERS, *CHANGES)
-    return [name for name in known if name.startswith(prefix)]
+    names = (*METRICS, *FINDINGS, *VIEWS, *sql_table_schemas(), *READERS, *CHANGES)
+    return [name for name in names if name.startswith(prefix)]
 
 
 def setting_keys(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
@@ -66,5 +66,5 @@ def operator_keys(_: click.Context, __: click.Parameter, prefix: str) -> list[st
     """Keys of `cclbench ops --by`, after those that are already given."""
     from cclbench.analyzers.view.work_keys import BY
 
-    given, comma, key = prefix.rpartition(",")
-    return [given + comma + name for name in BY if name.startswith(key) and name not in given.split(",")]
+    head, comma, key = prefix.rpartition(",")
+    return [head + comma + name for name in BY if name.startswith(key) and name not in head.split(",")]

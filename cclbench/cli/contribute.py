@@ -112,8 +112,7 @@ def contribute(
       cclbench contribute job.yaml --traces capture/ --scripts launch/ \\
         --outside upload/ --url https://example.org/traces
     """
-    from cclbench.contribute.package import PackageOptions
-    from cclbench.contribute.package import make_data_point as made
+    from cclbench.contribute.package import PackageOptions, make_data_point
     from cclbench.present.terminal.data_points import contribution_page
     from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.record.manifest import Options
@@ -121,7 +120,7 @@ def contribute(
     reading = Options(allow_truncated=allow_truncated, step_annotation=step_annotation, inference=inference)
     ask = None if no_input or not sys.stdin.isatty() else _prompt_for_gap
     with progress_bar(verbosity if ask is None else -1) as bars:
-        contribution = made(
+        contribution = make_data_point(
             card,
             traces,
             scripts,

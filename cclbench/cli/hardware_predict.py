@@ -150,10 +150,13 @@ def _checked_schedule(
     from cclbench.hardware.collectives import read_schedule
 
     if algorithm or protocol or calibration:
-        given = "--algorithm" if algorithm else "--protocol" if protocol else "--calibration"
-        raise UsageError(f"{given} cannot be used with --schedule")
+        conflict = "--algorithm" if algorithm else "--protocol" if protocol else "--calibration"
+        raise UsageError(f"{conflict} cannot be used with --schedule")
     schedule = read_schedule(plan)
-    for option, asked, planned in (("--collective", kind, schedule.kind), ("--ranks", ranks, schedule.ranks)):
-        if asked not in (None, planned):
-            raise UsageError(f"{option} {asked} is not the schedule's {planned}", hint=f"leave out {option}")
+    for option, choice, planned in (
+        ("--collective", kind, schedule.kind),
+        ("--ranks", ranks, schedule.ranks),
+    ):
+        if choice not in (None, planned):
+            raise UsageError(f"{option} {choice} is not the schedule's {planned}", hint=f"leave out {option}")
     return schedule

@@ -85,16 +85,16 @@ def probe(
         raise UsageError("--run and answers exclude each other")
     with catalog.extended_catalog(files):
         system = catalog.system(machine)
-        asked = dict.fromkeys(kinds or probing.KINDS)
+        collectives = dict.fromkeys(kinds or probing.KINDS)
         nodes = nodes if system.scale_out or system.domain_size > system.per_node else 1
-        commands = [] if sources else probing.choose_commands(system, list(asked), nodes, most)
+        commands = [] if sources else probing.choose_commands(system, list(collectives), nodes, most)
         with TemporaryDirectory() as folder:
             answers = (
                 _run_commands(commands, Path(folder)) if run_here else _with_stdin(sources, Path(folder))
             )
             sweeps = read_machine_sweeps(tuple(answers), system, **reading) if answers else []
         measured = fit_calibration(sweeps, system) if sweeps else commands
-        rows = probing.band_rows(system, list(asked), nodes, measured)
+        rows = probing.band_rows(system, list(collectives), nodes, measured)
     lines = [" ".join(command.arguments) for command in commands]
     emit_answer(
         form,
@@ -134,7 +134,7 @@ def _run_commands(commands: Sequence[ProbeCommand], folder: Path) -> list[str]:
         if missing:
             hint = "build nccl-tests (rccl-tests on AMD) and add its build folder to PATH"
             raise UsageError(f"{missing[0]} is not in PATH", hint=hint)
-    found = []
+    outputs = []
     for at, command in enumerate(commands):
         path = folder / f"{at}_{command.program}.txt"
         try:
@@ -151,5 +151,5 @@ def _run_commands(commands: Sequence[ProbeCommand], folder: Path) -> list[str]:
         if result.returncode:
             line = " ".join(command.arguments)
             raise CheckFailed(f"{command.program} failed with exit status {result.returncode}", hint=line)
-        found.append(str(path))
-    return found
+        outputs.append(str(path))
+    return outputs

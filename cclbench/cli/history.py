@@ -81,17 +81,17 @@ def history(
     if plot is not None:
         check_picture(plot)
     with progress_bar(verbosity) as bars:
-        found, checks = follow(*runs, progress=bars, **opening, **arguments)
+        histories, checks = follow(*runs, progress=bars, **opening, **arguments)
     emit_answer(
         form,
-        document=history_document(found, checks),
-        rows=[row for one in found for row in history_rows(one)],
+        document=history_document(histories, checks),
+        rows=[row for figure_history in histories for row in history_rows(figure_history)],
         columns=COLUMNS,
-        table=lambda: history_page(found, checks, verbosity=verbosity, unicode=writes_unicode()),
+        table=lambda: history_page(histories, checks, verbosity=verbosity, unicode=writes_unicode()),
     )
     if plot is not None:
         from cclbench.present.history_picture import draw_history
 
-        save_picture(lambda: draw_history(found), plot)
+        save_picture(lambda: draw_history(histories), plot)
         say_on_stderr(f"wrote {plot}")
     require_passed(checks)

@@ -63,7 +63,7 @@ def step_range(text: str) -> tuple[int | None, int | None]:
 
 def rank_list(text: str) -> list[int]:
     """The ranks of `0,2,4-7`, ranges inclusive, sorted and distinct."""
-    found: set[int] = set()
+    ranks: set[int] = set()
     for part in map(str.strip, text.split(",")):
         match = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", part)
         if match is None:
@@ -71,8 +71,8 @@ def rank_list(text: str) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last or last > _LARGEST_RANK or last - first > 2**20:
             raise ValueError(f"{part!r} is not a range of ranks")
-        found.update(range(first, last + 1))
-    return sorted(found)
+        ranks.update(range(first, last + 1))
+    return sorted(ranks)
 
 
 def parse_size(text: str) -> int:

@@ -48,8 +48,8 @@ def site(
     from cclbench.present.terminal.output import progress_bar
 
     with progress_bar(verbosity) as bars:
-        made = build_site(*places, output=output, verify=verify, progress=bars, **opening)
+        built_site = build_site(*places, output=output, verify=verify, progress=bars, **opening)
     if verbosity >= 0:
-        left_out = f", {len(made.left_out)} left out: see index.html" if made.left_out else ""
-        rows = len(made.board.rows)
+        left_out = f", {len(built_site.left_out)} left out: see index.html" if built_site.left_out else ""
+        rows = len(built_site.board.rows)
         say_on_stderr(f"wrote {output}: {rows:,} row{'s' * (rows != 1)}{left_out}")

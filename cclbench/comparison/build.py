@@ -102,7 +102,7 @@ def compare(
     compared = table_comparisons(subjects)
     repeats = repeated_captures(session.store, subjects)
     operators = work_differences(subjects, tables, repeats)
-    matched = {one.other: one.matched for one in operators}
+    matched = {difference.other: difference.matched for difference in operators}
     pairs = list(zip(others, work, strict=True))
     verdicts = [
         _with_scaling(
@@ -121,8 +121,8 @@ def compare(
         subjects=subjects,
         warnings=comparison_warnings(subjects, work),
         versus=tuple(
-            with_table_words(one, compared, work_inequalities(base, other, equality))
-            for one, (other, equality) in zip(verdicts, pairs, strict=True)
+            with_table_words(verdict, compared, work_inequalities(base, other, equality))
+            for verdict, (other, equality) in zip(verdicts, pairs, strict=True)
         ),
         cards=card_differences(subjects),
         lines=with_scaling(

@@ -174,8 +174,8 @@ def _proposed_changes(series: Float, spread: float) -> list[int]:
         return []
     scaled = ((series - series.mean()) / spread).reshape(-1, 1)
     search: Any = ruptures.KernelCPD(kernel="linear", min_size=LEAST_SEGMENT)
-    found: list[int] = search.fit(scaled).predict(pen=_PENALTY * np.log(len(series)))
-    return [int(index) for index in found[:-1]]
+    ends: list[int] = search.fit(scaled).predict(pen=_PENALTY * np.log(len(series)))
+    return [int(index) for index in ends[:-1]]
 
 
 def _least_significant(segments: list[Float], noise: float | None, freedom: int) -> int | None:

@@ -236,7 +236,9 @@ class MatchedWork:
     @property
     def is_nearly_all(self) -> bool:
         """Whether at least 90 % of the time of both is matched."""
-        matched = [sum(getattr(one, name) for one in self.families) for name in ("before_ns", "after_ns")]
+        matched = [
+            sum(getattr(family, name) for family in self.families) for name in ("before_ns", "after_ns")
+        ]
         return all(
             part >= 0.9 * total for part, total in zip(matched, (self.before_ns, self.after_ns), strict=True)
         )
@@ -348,4 +350,4 @@ class Comparison:
 
     def __repr__(self) -> str:
         ids = ", ".join(run.id for run in self.subjects)
-        return f"<Comparison of {ids}: {' '.join(one.words for one in self.versus)}>"
+        return f"<Comparison of {ids}: {' '.join(verdict.words for verdict in self.versus)}>"

@@ -79,7 +79,7 @@ def _subject_document(subject: ComparisonSubject) -> dict[str, Any]:
     return {
         "letter": subject.letter,
         "id": subject.id,
-        "captures": [one.id for one in subject.each_capture],
+        "captures": [capture.id for capture in subject.each_capture],
         "source": record.source,
         "card": record.card.id if record.card else None,
         "published": subject.is_published,

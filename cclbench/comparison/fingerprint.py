@@ -118,14 +118,14 @@ def _serving_totals(subject: ComparisonSubject) -> dict[str, Any]:
         return {}
     view = RunView(subject.stored, settings={entries[0].name: entries[0].facts})
     benchmarks = run_benchmarks(view)
-    found: dict[str, Any] = {**entries[0].facts, "client": entries[0].reader}
+    facts: dict[str, Any] = {**entries[0].facts, "client": entries[0].reader}
     for number, benchmark in enumerate(benchmarks, 1):
         totals = _benchmark_totals(benchmark)
         if totals is None:
             return {}
-        of = f"_of_benchmark_{number}" if len(benchmarks) > 1 else ""
-        found |= {f"{name}{of}": total for name, total in zip(_SERVING_TOTALS, totals, strict=True)}
-    return found
+        suffix = f"_of_benchmark_{number}" if len(benchmarks) > 1 else ""
+        facts |= {f"{name}{suffix}": total for name, total in zip(_SERVING_TOTALS, totals, strict=True)}
+    return facts
 
 
 def _benchmark_totals(benchmark: Benchmark) -> tuple[float, ...] | None:
@@ -139,8 +139,8 @@ def _benchmark_totals(benchmark: Benchmark) -> tuple[float, ...] | None:
                 totals[place] = len(answered)
             elif not answered[column].null_count:
                 totals[place] = int(answered[column].to_numpy().sum())
-    known = [total for total in totals if total is not None]
-    return tuple(known) if len(known) == len(totals) else None
+    numbers = [total for total in totals if total is not None]
+    return tuple(numbers) if len(numbers) == len(totals) else None
 
 
 def work_equality(base: Fingerprint, other: Fingerprint) -> Equality:

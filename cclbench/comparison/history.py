@@ -141,12 +141,12 @@ def history(
         read = [_read_run(run, candidates, session) for run in distinct.values()]
         read.sort(key=attrgetter("date"))
         figures = figures or [_default_figure(read)]
-        found = {metric_selector(*figure): _figure_history(figure, read, session) for figure in figures}
+        histories = {metric_selector(*figure): _figure_history(figure, read, session) for figure in figures}
         checks = [
-            _check_newest(gate, found[metric_selector(gate.metric, gate.keys)], last, session)
+            _check_newest(gate, histories[metric_selector(gate.metric, gate.keys)], last, session)
             for gate in gates
         ]
-    return list(found.values()), checks
+    return list(histories.values()), checks
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +183,8 @@ def _run_facts(subject: ComparisonSubject) -> Iterator[tuple[tuple[str, str], st
     yield ("method", "kind of trace"), str(subject.stored.reader)
     facts = [entry.facts for entry in record.ranks]
     for name, stated in (
-        ("profiler", {" ".join(filter(None, (one.producer, one.producer_version))) for one in facts}),
-        ("communication library", {one.library_version or "" for one in facts}),
+        ("profiler", {" ".join(filter(None, (fact.producer, fact.producer_version))) for fact in facts}),
+        ("communication library", {fact.library_version or "" for fact in facts}),
     ):
         yield ("software", name), ", ".join(sorted(stated - {""}))
     for path, value in flatten_card(subject.card or {}):
@@ -194,7 +194,7 @@ def _run_facts(subject: ComparisonSubject) -> Iterator[tuple[tuple[str, str], st
 
 def _default_figure(read: Sequence[_RunRows]) -> Figure:
     for name in _DEFAULTS:
-        if any((row := one.rows[name]) is not None and row.has_value for one in read):
+        if any((row := run_rows.rows[name]) is not None and row.has_value for run_rows in read):
             return name, {}
     raise UsageError(
         f"no run has {' or '.join(_DEFAULTS)}",
@@ -204,7 +204,7 @@ def _default_figure(read: Sequence[_RunRows]) -> Figure:
 
 def _figure_history(figure: Figure, read: Sequence[_RunRows], session: Workspace) -> FigureHistory:
     name = metric_selector(*figure)
-    points = tuple(_history_point(one, one.rows[name]) for one in read)
+    points = tuple(_history_point(run_rows, run_rows.rows[name]) for run_rows in read)
     valued = [point for point in points if point.value is not None]
     levels = find_levels(np.array([point.value for point in valued], np.float64))
     metric = METRICS.get(figure[0])
@@ -213,21 +213,21 @@ def _figure_history(figure: Figure, read: Sequence[_RunRows], session: Workspace
         _level_change(valued, levels, number, bounds, metric.better, session)
         for number in range(len(levels.changes))
     )
-    unit = next((row.unit for one in read if (row := one.rows[name]) is not None), metric.unit)
+    unit = next((row.unit for run_rows in read if (row := run_rows.rows[name]) is not None), metric.unit)
     return FigureHistory(name, unit, metric.better, points, levels, changes)
 
 
-def _history_point(one: _RunRows, row: Row | None) -> HistoryPoint:
+def _history_point(run_rows: _RunRows, row: Row | None) -> HistoryPoint:
     if row is None or not row.has_value:
         reason = "the run has no such figure" if row is None else row.reason or row.status
-        return HistoryPoint(one.run, one.date, one.dated_by, None, reason, one.facts)
+        return HistoryPoint(run_rows.run, run_rows.date, run_rows.dated_by, None, reason, run_rows.facts)
     facts = {
-        **one.facts,
+        **run_rows.facts,
         ("method", "window"): row.window,
         ("method", "provenance"): str(row.provenance),
         ("method", "version of the metric"): str(row.version),
     }
-    return HistoryPoint(one.run, one.date, one.dated_by, row.number, row.reason, facts)
+    return HistoryPoint(run_rows.run, run_rows.date, run_rows.dated_by, row.number, row.reason, facts)
 
 
 def _level_change(
@@ -286,22 +286,22 @@ def _work_differences(before: HistoryPoint, after: HistoryPoint, session: Worksp
     return tuple(work_inequalities(base, other, equality))
 
 
-def _check_newest(gate: Gate, found: FigureHistory, last: int, session: Workspace) -> GateCheck:
+def _check_newest(gate: Gate, series: FigureHistory, last: int, session: Workspace) -> GateCheck:
     """Check an expression for the newest run; a change is judged by the interval of a single new run."""
-    newest = found.points[-1]
+    newest = series.points[-1]
 
     def check(outcome: Literal["passed", "failed", "refused"], reason: str) -> GateCheck:
         return GateCheck(gate.expression, newest.run.id, outcome, reason)
 
     if newest.value is None:
-        return check("failed", f"{newest.run.id} has no {found.figure}: {newest.reason}")
-    words = f"{found.figure} of {newest.run.id} is {humanise(newest.value, found.unit)}"
+        return check("failed", f"{newest.run.id} has no {series.figure}: {newest.reason}")
+    words = f"{series.figure} of {newest.run.id} is {humanise(newest.value, series.unit)}"
     if not gate.against:
         return check("failed" if gate.is_met(newest.value, gate.number) else "passed", words)
-    valued = found.valued
+    valued = series.valued
     method = {key: text for key, text in newest.facts.items() if key[0] in ("method", "hardware")}
     reference = [point for point in valued[:-1] if method.items() <= point.facts.items()][-last:]
-    if len(reference) < _LEAST_REFERENCE or found.levels.noise is None:
+    if len(reference) < _LEAST_REFERENCE or series.levels.noise is None:
         return check(
             "refused",
             f"{words}, but {len(reference)} of {len(valued) - 1} earlier runs are comparable (method and"
@@ -312,12 +312,12 @@ def _check_newest(gate: Gate, found: FigureHistory, last: int, session: Workspac
             "refused", f"{words}, but its work differs from {reference[-1].run.id}'s: {'; '.join(work)}"
         )
     values = np.array([point.value for point in reference], np.float64)
-    mean = float(np.exp(np.log(values).mean())) if found.levels.logarithmic else float(values.mean())
-    low, high = found.levels.interval(newest.value, 1 + 1 / len(values))
+    mean = float(np.exp(np.log(values).mean())) if series.levels.logarithmic else float(values.mean())
+    low, high = series.levels.interval(newest.value, 1 + 1 / len(values))
     limit = gate.limit(mean)
     words += (
-        f" ({humanise(low, found.unit)} to {humanise(high, found.unit)} by the noise between runs), of the"
-        f" last {len(values)} comparable runs {humanise(mean, found.unit)}"
+        f" ({humanise(low, series.unit)} to {humanise(high, series.unit)} by the noise between runs), of the"
+        f" last {len(values)} comparable runs {humanise(mean, series.unit)}"
     )
     if gate.is_met(low if gate.operator.startswith(">") else high, limit):
         return check("failed", words)

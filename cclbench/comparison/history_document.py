@@ -29,22 +29,22 @@ def history_document(histories: Sequence[FigureHistory], checks: Sequence[GateCh
         "schema": "history.v1",
         "histories": [
             {
-                "figure": one.figure,
-                "unit": one.unit,
-                "better": one.better,
-                "noise": one.levels.noise,
-                "noise_of": "logarithm" if one.levels.logarithmic else "value",
-                "levels": list(one.levels.means),
+                "figure": history.figure,
+                "unit": history.unit,
+                "better": history.better,
+                "noise": history.levels.noise,
+                "noise_of": "logarithm" if history.levels.logarithmic else "value",
+                "levels": list(history.levels.means),
                 "drift": drift and [drift.begin, drift.end],
-                "drift_from": drift and one.valued[drift.first].run.id,
+                "drift_from": drift and history.valued[drift.first].run.id,
                 "runs": [
                     {key: row[key] for key in COLUMNS[1:] if key not in ("unit", "change", "ratio")}
-                    for row in history_rows(one)
+                    for row in history_rows(history)
                 ],
-                "changes": _change_rows(one),
+                "changes": _change_rows(history),
             }
-            for one in histories
-            for drift in (one.levels.drift,)
+            for history in histories
+            for drift in (history.levels.drift,)
         ],
         "checks": [
             {
@@ -58,8 +58,8 @@ def history_document(histories: Sequence[FigureHistory], checks: Sequence[GateCh
     }
 
 
-def _change_rows(one: FigureHistory) -> list[dict[str, Any]]:
-    valued = one.valued
+def _change_rows(history: FigureHistory) -> list[dict[str, Any]]:
+    valued = history.valued
     return [
         {
             "run": valued[change.first].run.id,
@@ -67,33 +67,33 @@ def _change_rows(one: FigureHistory) -> list[dict[str, Any]]:
             "verdict": change.verdict,
             "before": change.before,
             "after": change.after,
-            "ratio" if one.levels.logarithmic else "difference": [change.low, change.high],
+            "ratio" if history.levels.logarithmic else "difference": [change.low, change.high],
             "work": list(change.work),
             "beside": [{"name": name, "before": old, "after": new} for name, old, new in change.beside],
         }
-        for change in one.changes
+        for change in history.changes
     ]
 
 
-def history_rows(one: FigureHistory) -> Iterator[dict[str, Any]]:
+def history_rows(history: FigureHistory) -> Iterator[dict[str, Any]]:
     """A row for each run, in order of time; `change` and `ratio` are of the first run of a new level."""
-    changes = {change.first: change for change in one.changes}
+    changes = {change.first: change for change in history.changes}
     number = 0
-    for point in one.points:
+    for point in history.points:
         row: dict[str, Any] = {
-            "figure": one.figure,
+            "figure": history.figure,
             "run": point.run.id,
             "date": point.date.isoformat(),
             "dated_by": point.dated_by,
             "value": point.value,
-            "unit": one.unit,
+            "unit": history.unit,
             "outlier": False,
             "change": None,
             "ratio": None,
             "reason": point.reason,
         }
         if point.value is not None:
-            row["outlier"] = number in one.levels.outliers
+            row["outlier"] = number in history.levels.outliers
             if (change := changes.get(number)) is not None:
                 row["change"] = change.verdict
                 row["ratio"] = change.after / change.before if change.before else None

@@ -105,7 +105,9 @@ def compare_captures(
         [(job, steps) for job in jobs], [_JobCaptures(captures) for captures in repeats], usual
     )
     spread = CaptureSpread(
-        spreads.median_spread, sum(job.extra_captures for job in jobs), sum(len(one) - 1 for one in repeats)
+        spreads.median_spread,
+        sum(job.extra_captures for job in jobs),
+        sum(len(captures) - 1 for captures in repeats),
     )
     distance = abs(float(np.log(ratio)))
     if not whole and any(job.step_count < LEAST_STEPS for job in jobs):
@@ -219,7 +221,7 @@ class _SpreadDistribution:
         """Posterior given all captures: Σ (n means − their mean)² is (τ² + w) times χ² of n − 1."""
         log_weights = np.log(_SPREADS) - np.log1p((_SPREADS / usual) ** _TAIL)  # per logarithm of τ
         for job, steps in [*jobs, *((job, _StepVariation.from_jobs([job])) for job in repeats)]:
-            step_variance = np.mean([steps.mean_variance(job, len(one)) for one in job.captures])
+            step_variance = np.mean([steps.mean_variance(job, len(capture)) for capture in job.captures])
             variance = _SPREADS**2 + step_variance
             log_weights -= (job.extra_captures * np.log(variance) + job.sum_of_squares / variance) / 2
         weights = np.exp(log_weights - log_weights.max())

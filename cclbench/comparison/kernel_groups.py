@@ -61,18 +61,18 @@ def group_words(
     if work_inequalities(base, other, work):
         return ""
     compared = _group_captures(base), _group_captures(other)
-    found = group_differences(*compared, repeats)
-    if found is None:
+    differences = group_differences(*compared, repeats)
+    if differences is None:
         return ""
-    if not found:
+    if not differences:
         return "No group of kernels differs beyond its interval."
     equal = work.status == "proved" or not any(map(is_work_unknown, (base, other)))
     more, less = ("loses", "wins") if equal else ("takes longer", "takes less time")
     name = f"{other.letter}{device_words(base, other)}"
     parts = [
-        f"{verb} in {_listed([one for one in found if (one.ratio > 1) == slower])}"
+        f"{verb} in {_listed([difference for difference in differences if (difference.ratio > 1) == slower])}"
         for verb, slower in ((more, True), (less, False))
-        if any((one.ratio > 1) == slower for one in found)
+        if any((difference.ratio > 1) == slower for difference in differences)
     ]
     return f"{name} {' and '.join(parts)}: {other.letter}'s time over {base.letter}'s, with its interval."
 
@@ -82,34 +82,38 @@ def group_differences(
 ) -> list[GroupDifference] | None:
     """The groups that differ, largest difference first; None if no group of both has an interval."""
     intervals = group_intervals(base, other, repeats)
-    differing = [one for one in intervals if not one.low <= 1 <= one.high]
-    return sorted(differing, key=lambda one: -abs(math.log(one.ratio))) if intervals else None
+    differing = [difference for difference in intervals if not difference.low <= 1 <= difference.high]
+    return sorted(differing, key=lambda difference: -abs(math.log(difference.ratio))) if intervals else None
 
 
 def group_intervals(
     base: Mapping[str, Captures], other: Mapping[str, Captures], repeats: Sequence[Captures] = ()
 ) -> list[GroupDifference]:
     """Ratio and widened interval of each group that takes 5 % of either job and has enough steps."""
-    whole = [
-        sum(float(np.mean([c.mean() for c in times])) for times in one.values()) for one in (base, other)
+    totals = [
+        sum(float(np.mean([c.mean() for c in times])) for times in job.values()) for job in (base, other)
     ]
     names = [
         name
         for name in base
         if all(_is_positive(job.get(name, ())) for job in (base, other))
-        and max(_mean(job[name]) / total for job, total in zip((base, other), whole, strict=True)) >= _LEAST
+        and max(_mean(job[name]) / total for job, total in zip((base, other), totals, strict=True)) >= _LEAST
     ]
     intervals = {name: compare_captures(base[name], other[name], repeats) for name in names}
-    known = {name: one for name, one in intervals.items() if one.low is not None and one.high is not None}
-    if not known:
+    by_group = {
+        name: interval
+        for name, interval in intervals.items()
+        if interval.low is not None and interval.high is not None
+    }
+    if not by_group:
         return []
-    wider = _quantile(1 - (1 - LEVEL) / len(known)) / _quantile(LEVEL)
+    wider = _quantile(1 - (1 - LEVEL) / len(by_group)) / _quantile(LEVEL)
     widened = []
-    for name, one in known.items():
-        assert one.high is not None  # noqa: S101 - see above
-        half = wider * math.log(one.high / one.ratio)
-        low, high = (one.ratio * math.exp(sign * half) for sign in (-1, 1))
-        widened.append(GroupDifference(name, one.ratio, low, high))
+    for name, interval in by_group.items():
+        assert interval.high is not None  # noqa: S101 - see above
+        half = wider * math.log(interval.high / interval.ratio)
+        low, high = (interval.ratio * math.exp(sign * half) for sign in (-1, 1))
+        widened.append(GroupDifference(name, interval.ratio, low, high))
     return widened
 
 
@@ -130,8 +134,8 @@ def _is_positive(captures: Captures) -> bool:
 def _group_captures(subject: ComparisonSubject) -> dict[str, Captures]:
     """Each group's seconds by step, for each capture; empty where kernels have no steps."""
     captures = [
-        _group_times(one.stored, one.results.scope.steps) if not one.is_published else {}
-        for one in subject.each_capture
+        _group_times(capture.stored, capture.results.scope.steps) if not capture.is_published else {}
+        for capture in subject.each_capture
     ]
     return {name: [times[name] for times in captures] for name in GROUPS if all(name in t for t in captures)}
 
@@ -143,13 +147,13 @@ def _group_times(run: Run, steps: Sequence[int]) -> dict[str, Floats]:
     rows = run.sql(_SQL.format(steps=", ".join(map(str, steps)))).to_pylist()
     places = {step: place for place, step in enumerate(sorted(steps))}
     groups = {category: name for name, categories in GROUPS.items() for category in categories}
-    found: dict[str, Floats] = {}
+    by_group: dict[str, Floats] = {}
     for row in rows:
         name = groups.get(row["category"])
         if name is not None:
-            times = found.setdefault(name, np.zeros(len(places)))
+            times = by_group.setdefault(name, np.zeros(len(places)))
             times[places[row["step"]]] += row["ns"] / (1e9 * len(run.ranks))
-    return found
+    return by_group
 
 
 def device_words(base: ComparisonSubject, other: ComparisonSubject) -> str:
@@ -159,8 +163,10 @@ def device_words(base: ComparisonSubject, other: ComparisonSubject) -> str:
     return f" ({', '.join(other.devices)})"
 
 
-def _listed(found: Sequence[GroupDifference]) -> str:
+def _listed(differences: Sequence[GroupDifference]) -> str:
     words = [
-        f"{one.group} ({humanise(one.ratio, 'ratio')}, {one.low:.2f} to {one.high:.2f})" for one in found
+        f"{difference.group} ({humanise(difference.ratio, 'ratio')},"
+        f" {difference.low:.2f} to {difference.high:.2f})"
+        for difference in differences
     ]
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

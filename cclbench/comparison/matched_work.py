@@ -70,7 +70,7 @@ class _Side:
     @property
     def total_ns(self) -> int:
         """Device time of all work."""
-        return round(sum((one.ns for one in self.sums.values()), Fraction(0)))
+        return round(sum((work.ns for work in self.sums.values()), Fraction(0)))
 
     def matched_ns(self, family: str) -> Fraction:
         """Device time of a family's matched work."""
@@ -131,7 +131,7 @@ def match_work(
     (a, lost), (b, gained) = (_parts_of_side(mine, theirs, names) for mine, theirs in (sides, sides[::-1]))
     times = sides[0].step_times(), sides[1].step_times()
     is_open = any(capture.all_open for subject in (base, other) for capture in subject.each_capture)
-    intervals = {} if is_open else {one.group: one for one in group_intervals(*times, repeats)}
+    intervals = {} if is_open else {interval.group: interval for interval in group_intervals(*times, repeats)}
     changes = [
         FamilyChange(
             family=name,
@@ -147,14 +147,14 @@ def match_work(
         )
         for name in names
     ]
-    found = MatchedWork(
+    matched_work = MatchedWork(
         before_ns=sides[0].total_ns,
         after_ns=sides[1].total_ns,
         families=tuple(sorted(changes, key=lambda change: (-abs(change.change_ns), change.family))),
-        unmatched=tuple(sorted([*lost, *gained], key=lambda one: (-one.time_ns, one.subject, one.name))),
+        unmatched=tuple(sorted([*lost, *gained], key=lambda work: (-work.time_ns, work.subject, work.name))),
         words="",
     )
-    return replace(found, words=_matched_words(base, other, found))
+    return replace(matched_work, words=_matched_words(base, other, matched_work))
 
 
 def _sums(captures: Sequence[EqualWork]) -> dict[WorkKey, _Sum]:
@@ -181,31 +181,31 @@ def _parts_of_side(
 ) -> tuple[dict[str, int], list[UnmatchedWork]]:
     """Whole ns of each family's matched work, and the unmatched work; all sum to `total_ns`."""
     left = [
-        (key, one, 1 - mine.shares.get(key, Fraction(0)))
-        for key, one in mine.sums.items()
-        if one.ns and mine.shares.get(key) != 1
+        (key, work, 1 - mine.shares.get(key, Fraction(0)))
+        for key, work in mine.sums.items()
+        if work.ns and mine.shares.get(key) != 1
     ]
-    exact = [*map(mine.matched_ns, names), *(part * one.ns for _, one, part in left)]
+    exact = [*map(mine.matched_ns, names), *(part * work.ns for _, work, part in left)]
     rounded = round_to_total(exact, mine.total_ns)
     unmatched = [
         UnmatchedWork(
             subject=mine.letter,
-            name=one.times.name,
-            family=mine.families.get(key) or _family(one.times),
-            calls=float(part * one.calls),
+            name=work.times.name,
+            family=mine.families.get(key) or _family(work.times),
+            calls=float(part * work.calls),
             time_ns=ns,
-            reason=key.why_not or _absence(one, theirs, key),
+            reason=key.why_not or _absence(work, theirs, key),
         )
-        for (key, one, part), ns in zip(left, rounded[len(names) :], strict=True)
+        for (key, work, part), ns in zip(left, rounded[len(names) :], strict=True)
     ]
     return dict(zip(names, rounded, strict=False)), unmatched
 
 
-def _absence(one: _Sum, theirs: _Side, key: WorkKey) -> str:
+def _absence(work: _Sum, theirs: _Side, key: WorkKey) -> str:
     """Why the other subject has no equal call."""
     if key not in theirs.sums:
         return f"{theirs.letter} has no call of equal work"
-    counts = (humanise(float(calls), "count") for calls in (theirs.sums[key].calls, one.calls))
+    counts = (humanise(float(calls), "count") for calls in (theirs.sums[key].calls, work.calls))
     return f"{theirs.letter} makes {' of '.join(counts)} such calls a step"
 
 
@@ -233,10 +233,10 @@ def _outcome(interval: GroupDifference | None) -> Outcome:
     return "slower" if interval.low > 1 else "faster"
 
 
-def _matched_words(base: ComparisonSubject, other: ComparisonSubject, found: MatchedWork) -> str:
+def _matched_words(base: ComparisonSubject, other: ComparisonSubject, matched_work: MatchedWork) -> str:
     """`Of the work that both do (...), B (AMD Instinct MI300X) loses 12.0 ms in GEMM (...) and wins ...`."""
-    totals = {base.letter: found.before_ns, other.letter: found.after_ns}
-    matched = {letter: 1 - found.unmatched_ns(letter) / total for letter, total in totals.items()}
+    totals = {base.letter: matched_work.before_ns, other.letter: matched_work.after_ns}
+    matched = {letter: 1 - matched_work.unmatched_ns(letter) / total for letter, total in totals.items()}
     if min(matched.values()) < _LEAST_MATCHED:
         return ""
     shares = ", ".join(
@@ -245,59 +245,60 @@ def _matched_words(base: ComparisonSubject, other: ComparisonSubject, found: Mat
     )
     head = f"Of the work that both do ({shares}) {other.letter}{device_words(base, other)}"
     large = [
-        one
-        for one in found.families
-        if max(abs(one.change_ns) / total for total in totals.values()) >= _LEAST_MENTIONED
+        change
+        for change in matched_work.families
+        if max(abs(change.change_ns) / total for total in totals.values()) >= _LEAST_MENTIONED
     ]
-    if any(one.outcome != "undecided" for one in found.families):
-        decided = [one for one in found.families if one.outcome in ("slower", "faster")]
-        words = _verbs(("loses", "wins"), decided, found) or f"differs from {base.letter} in no family"
+    if any(change.outcome != "undecided" for change in matched_work.families):
+        decided = [change for change in matched_work.families if change.outcome in ("slower", "faster")]
+        words = _verbs(("loses", "wins"), decided, matched_work) or f"differs from {base.letter} in no family"
         words += " beyond the intervals" * (not decided)
     elif large:
-        words = f"takes {_verbs(('', ''), large, found, (' more', ' less'))} in these captures"
+        words = f"takes {_verbs(('', ''), large, matched_work, (' more', ' less'))} in these captures"
     else:
         return ""
-    return f"{head} {words}.{_unmatched_words(found, totals)}"
+    return f"{head} {words}.{_unmatched_words(matched_work, totals)}"
 
 
 def _verbs(
     verbs: tuple[str, str],
     changes: Sequence[FamilyChange],
-    found: MatchedWork,
+    matched_work: MatchedWork,
     comparatives: tuple[str, str] = ("", ""),
 ) -> str:
     """`loses 12.0 ms in GEMM (...) and wins 3.00 ms in attention (...)`."""
     parts = []
     for longer, verb, comparative in zip((True, False), verbs, comparatives, strict=True):
         words = [
-            f"{humanise(abs(one.change_ns) / 1e9, 's')}{comparative} in {one.family} ({_facts(one, found)})"
-            for one in changes
-            if (one.change_ns > 0) == longer
+            f"{humanise(abs(change.change_ns) / 1e9, 's')}{comparative}"
+            f" in {change.family} ({_facts(change, matched_work)})"
+            for change in changes
+            if (change.change_ns > 0) == longer
         ]
         if words:
             parts.append(f"{verb} {_listed(words)}".strip())
     return " and ".join(parts)
 
 
-def _facts(one: FamilyChange, found: MatchedWork) -> str:
+def _facts(change: FamilyChange, matched_work: MatchedWork) -> str:
     """`8.3 % of A's, 1.31×, 1.20 to 1.43; roofline 61 % and 37 %`."""
-    facts = f"{humanise(abs(one.change_ns) / found.before_ns, '1')}"
-    if one.ratio is not None:
-        facts += f", {humanise(one.ratio, 'ratio')}"
-    if one.low is not None and one.high is not None:
-        facts += f", {one.low:.2f} to {one.high:.2f}"
-    if one.before_reached is not None and one.after_reached is not None:
-        reached = (humanise(share, "1") for share in (one.before_reached, one.after_reached))
+    facts = f"{humanise(abs(change.change_ns) / matched_work.before_ns, '1')}"
+    if change.ratio is not None:
+        facts += f", {humanise(change.ratio, 'ratio')}"
+    if change.low is not None and change.high is not None:
+        facts += f", {change.low:.2f} to {change.high:.2f}"
+    if change.before_reached is not None and change.after_reached is not None:
+        reached = (humanise(share, "1") for share in (change.before_reached, change.after_reached))
         facts += f"; {' against '.join(reached)} of the roofline"
     return facts
 
 
-def _unmatched_words(found: MatchedWork, totals: Mapping[str, int]) -> str:
+def _unmatched_words(matched_work: MatchedWork, totals: Mapping[str, int]) -> str:
     """What only one of them does, by its largest family, where that takes a notable share of its time."""
     words = []
     for letter, total in totals.items():
         times: dict[str, int] = {}
-        for work in found.unmatched:
+        for work in matched_work.unmatched:
             if work.subject == letter:
                 times[work.family] = times.get(work.family, 0) + work.time_ns
         family, ns = max(times.items(), key=lambda entry: entry[1], default=("", 0))

@@ -80,7 +80,7 @@ def scaling_words(scaling: Scaling) -> str:
 
 def with_scaling(lines: Iterable[Line], versus: Sequence[Versus]) -> tuple[Line, ...]:
     """The lines, with each subject's scaling efficiency against the first filled in."""
-    scalings = {one.other: one.scaling for one in versus if one.scaling is not None}
+    scalings = {verdict.other: verdict.scaling for verdict in versus if verdict.scaling is not None}
     figures = {
         letter: MetricFigure(
             scaling.efficiency, "ok", "derived", scaling_words(scaling), scaling.low, scaling.high

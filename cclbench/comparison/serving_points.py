@@ -83,12 +83,12 @@ class ServingPoints:
         for number, point in enumerate(self.points):
             if latency in point.latencies and self.throughput(point) is not None:
                 groups.setdefault(letters_and_digits(point.workload or ""), []).append(number)
-        found = []
-        for own in groups.values():
-            rates = np.array([self.throughput(self.points[number]) for number in own], np.float64)
-            times = np.array([self.points[number].latencies[latency] for number in own], np.float64)
-            found += [own[place] for place in np.flatnonzero(non_dominated(rates, times)).tolist()]
-        yield from sorted(found)
+        front = []
+        for numbers in groups.values():
+            rates = np.array([self.throughput(self.points[number]) for number in numbers], np.float64)
+            times = np.array([self.points[number].latencies[latency] for number in numbers], np.float64)
+            front += [numbers[place] for place in np.flatnonzero(non_dominated(rates, times)).tolist()]
+        yield from sorted(front)
 
     @cached_property
     def notes(self) -> list[str]:
@@ -137,14 +137,14 @@ class ServingPoints:
 
 def serving_points(run: str, rows: Sequence[Row], model: str | None = None) -> Iterator[ServingPoint]:
     """The benchmarks of a run by its result rows; `model` is the card's, for those that name none."""
-    own = [row for row in rows if row.rank is None and row.step is None]
-    by_key = {(row.metric, row.category, row.stat): row for row in own if row.value is not None}
-    served = {row.category: row.reason for row in own if row.metric == _LOAD and row.value is not None}
-    labels = dict.fromkeys(row.category for row in own if row.metric in (_IN_ALL, _PER_DEVICE))
+    run_rows = [row for row in rows if row.rank is None and row.step is None]
+    by_key = {(row.metric, row.category, row.stat): row for row in run_rows if row.value is not None}
+    served = {row.category: row.reason for row in run_rows if row.metric == _LOAD and row.value is not None}
+    labels = dict.fromkeys(row.category for row in run_rows if row.metric in (_IN_ALL, _PER_DEVICE))
 
     def value(metric: Any, label: str | None, stat: str | None = None) -> float | None:
-        found = by_key.get((metric, label, stat))
-        return None if found is None else found.value
+        row = by_key.get((metric, label, stat))
+        return None if row is None else row.value
 
     for label in labels:
         rates = value(_IN_ALL, label), value(_PER_DEVICE, label)

@@ -135,8 +135,8 @@ class ComparisonSubject:
     @property
     def devices(self) -> tuple[str, ...]:
         """Accelerator names from its traces, else from its card; `CPU` where that is the device."""
-        known = self.machine.accelerator.value
-        stated = self.card_field("hardware.accelerator") or (known and known.id)
+        accelerator = self.machine.accelerator.value
+        stated = self.card_field("hardware.accelerator") or (accelerator and accelerator.id)
         return self.machine.device_names or ((str(stated),) if stated else ())
 
     @property
@@ -154,12 +154,14 @@ class ComparisonSubject:
     @cached_property
     def step_count(self) -> int:
         """Number of numbered steps over all captures."""
-        return sum(len(one.results.steps(_STEP)) for one in self.each_capture)
+        return sum(len(capture.results.steps(_STEP)) for capture in self.each_capture)
 
     @property
     def whole_graphs(self) -> bool:
         """Whether CUDA graphs were traced whole, without the kernels inside."""
-        return any(rank.rows.get("graph") for one in self.each_capture for rank in one.stored.record.ranks)
+        return any(
+            rank.rows.get("graph") for capture in self.each_capture for rank in capture.stored.record.ranks
+        )
 
     @property
     def all_open(self) -> bool:

@@ -107,7 +107,9 @@ def _compare_tables(
     if len(rows_before) == len(rows_after) == 1:  # one row each is compared whatever its key
         (key,), (other_key,) = rows_before, rows_after
         both = tuple(a if a == b else f"{a} / {b}" for a, b in zip(key, other_key, strict=True))
-        rows_before, rows_after = ({both: one} for rows in (rows_before, rows_after) for one in rows.values())
+        rows_before, rows_after = (
+            {both: cells} for rows in (rows_before, rows_after) for cells in rows.values()
+        )
     common = [key for key in rows_before if key in rows_after]
     return TableComparison(
         base=base,
@@ -136,11 +138,11 @@ def _cells_by_key(
 ) -> dict[tuple[Cell, ...], tuple[Cell, ...]]:
     """The cells of `columns` by those of `keys`; of rows with equal keys the first."""
     places = {column.name: place for place, column in enumerate(table.columns)}
-    found: dict[tuple[Cell, ...], tuple[Cell, ...]] = {}
+    cells: dict[tuple[Cell, ...], tuple[Cell, ...]] = {}
     for row in table.rows:
         key = tuple(row[places[column.name]] if column.name in places else None for column in keys)
-        found.setdefault(key, tuple(row[places[column.name]] for column in columns))
-    return found
+        cells.setdefault(key, tuple(row[places[column.name]] for column in columns))
+    return cells
 
 
 def _ratio(before: Cell, after: Cell) -> float | None:

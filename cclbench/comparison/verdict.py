@@ -147,10 +147,13 @@ def _chosen_measure(base: ComparisonSubject, other: ComparisonSubject, reasons: 
     That is of tokens, or of requests where one has no tokens.  Of closed results of a benchmark that trains:
     the time to train, since only their whole work is equal.
     """
-    if equal_by_rules(base, other) and all(one.results.value(_TRAINING) for one in (base, other)):
+    if equal_by_rules(base, other) and all(subject.results.value(_TRAINING) for subject in (base, other)):
         return _TRAINING
     for measure in (CLIENT, _REQUESTS):
-        if all(one.results.value(_STEP) is None and one.results.value(measure) for one in (base, other)):
+        if all(
+            subject.results.value(_STEP) is None and subject.results.value(measure)
+            for subject in (base, other)
+        ):
             return measure
     return _TOKENS_PER_DEVICE if reasons else _STEP
 
@@ -159,8 +162,10 @@ def ratio_of(
     base: ComparisonSubject, other: ComparisonSubject, metric: MetricName, repeats: Sequence[Captures] = ()
 ) -> RatioInterval:
     """Ratio of a figure that both have per step or per capture: `time.step`, or a rate."""
-    whole = metric.startswith("serving.")  # of all requests of a benchmark
-    interval = compare_captures(captures_of(base, metric), captures_of(other, metric), repeats, whole=whole)
+    single_figure = metric.startswith("serving.")  # of all requests of a benchmark
+    interval = compare_captures(
+        captures_of(base, metric), captures_of(other, metric), repeats, whole=single_figure
+    )
     if any(capture.all_open for subject in (base, other) for capture in subject.each_capture):
         return replace(
             interval, low=None, high=None, captures_needed=None
@@ -170,7 +175,7 @@ def ratio_of(
 
 def captures_of(subject: ComparisonSubject, metric: MetricName) -> Captures:
     """Each capture's figures of its complete steps, whose mean is the capture's; that alone without steps."""
-    return [capture_figures(one, metric) for one in subject.each_capture]
+    return [capture_figures(capture, metric) for capture in subject.each_capture]
 
 
 def capture_figures(capture: ComparisonSubject, metric: MetricName) -> Floats:

@@ -133,14 +133,14 @@ def comparison_warnings(
         evidence_contradiction(base, other, equality, work_inequalities(base, other))
         for other, equality in pairs
     ]
-    known = bool(pairs) and all(equality.status != "unknown" for _, equality in pairs)
+    is_decided = bool(pairs) and all(equality.status != "unknown" for _, equality in pairs)
     by_rules = bool(others) and all(equal_by_rules(base, other) for other in others)
     return (
         *_fact_differences(subjects, _WORK, "the work differs: "),
         *filter(None, contradictions),
         *filter(None, (unknown_rules(base, other) for other in others)),
         *filter(None, (open_difference(base, other) for other in others)),
-        *(() if known or by_rules else _unknown_work(subjects)),
+        *(() if is_decided or by_rules else _unknown_work(subjects)),
         *(warning for subject in subjects for warning in _capture_differences(subject)),
         *_fact_differences(subjects, _SETUP, ""),
         *(warning for subject in subjects for warning in _subject_warnings(subject)),

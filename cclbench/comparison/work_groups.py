@@ -68,11 +68,13 @@ def work_groups(runs: Sequence[tuple[ComparisonSubject, Fingerprint]]) -> list[W
     for number, (subject, fingerprint) in enumerate(runs):
         if not (fingerprint.flops or fingerprint.served or has_division(subject)):
             continue
-        own = next((group for group in groups if all(proof(member, number) for member in group)), None)
-        if own is None:
+        first_match = next(
+            (group for group in groups if all(proof(member, number) for member in group)), None
+        )
+        if first_match is None:
             groups.append([number])
         else:
-            own.append(number)
+            first_match.append(number)
     return [WorkGroup(tuple(group), proof(group[0], group[1]) or "") for group in groups if len(group) > 1]
 
 
@@ -88,13 +90,15 @@ def ranks_of(
     `figures` are of one metric, by the run's index.  Published and modelled ones count only if asked for,
     partial ones never.  A group with one such figure has no ranks.
     """
-    asked = {"published": published, "modelled": modelled}
+    is_counted = {"published": published, "modelled": modelled}
     ranks: dict[int, int] = {}
     for group in groups:
         values = {
             member: row.number if row.better == "lower" else -row.number
             for member in group.members
-            if (row := figures.get(member)) and row.status == "ok" and asked.get(row.provenance or "", True)
+            if (row := figures.get(member))
+            and row.status == "ok"
+            and is_counted.get(row.provenance or "", True)
         }
         if len(values) > 1:
             ordered = sorted(values.values())

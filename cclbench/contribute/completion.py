@@ -115,13 +115,13 @@ def complete_from_standard(card: Value) -> Value:
 
 def complete_model_sizes(card: Value, sizes: Mapping[str, Any]) -> tuple[Value, tuple[str, ...]]:
     """The card with sizes of its model that it lacks, and what was taken."""
-    completed, taken = deepcopy(card), []
+    completed, additions = deepcopy(card), []
     for name, value in sizes.items():
         path = f"workload.model.{name}"
         if card_field(card, *path.split("."), kind=object) is None:
             put_field(completed, path, value)
-            taken.append(f"{path}: {shown(value)}")
-    return completed, tuple(taken)
+            additions.append(f"{path}: {shown(value)}")
+    return completed, tuple(additions)
 
 
 def learn_from_traces(card: Value, facts: CardFacts) -> LearntCard:
@@ -165,9 +165,9 @@ def ask_for_gap(gap: CardGap, ask: Ask | None, card: Value, *, allow_gaps: bool)
     """The answer, which contradicts nothing in the card; None if the gap stays open."""
     if ask is None:
         return None
-    asked = replace(gap, optional=gap.optional or allow_gaps)
-    while (answer := ask(asked)) is not None and (reason := _new_contradiction(card, gap.path, answer)):
-        asked = replace(asked, refused=reason)
+    question = replace(gap, optional=gap.optional or allow_gaps)
+    while (answer := ask(question)) is not None and (reason := _new_contradiction(card, gap.path, answer)):
+        question = replace(question, refused=reason)
     return answer
 
 

@@ -132,8 +132,8 @@ def make_data_point(
     value = begin_card(card, ask)
     target = place_of(collection, value["id"])
     calibration = _calibration_beside(value, card)
-    given = [path for path in (traces, scripts) if path is not None]
-    _require_vacant(target, (card, calibration), given, replaced=options.replace)
+    inputs = [path for path in (traces, scripts) if path is not None]
+    _require_vacant(target, (card, calibration), inputs, replaced=options.replace)
     programs = {} if scripts is None else _launch_scripts(scripts)
     if options.url is not None and not re.fullmatch(r"https://[^\s/]+(/\S*)?", options.url):
         raise UsageError("the URL prefix is not an https address", where=options.url)

@@ -68,8 +68,10 @@ def redact_copies(
     card, redactions = redaction.redact_statements(originals.card, names, f"{staged.id}.yaml")
     if originals.calibration is not None:
         redactions += _redact_calibration(originals.calibration, staged.calibration_path, names)
-    for found in engine.map(partial(_redact_file, names=names), tasks, progress=progress, what="redacting"):
-        redactions += found
+    for file_redactions in engine.map(
+        partial(_redact_file, names=names), tasks, progress=progress, what="redacting"
+    ):
+        redactions += file_redactions
     return RedactedCopies(card, traces, scripts, tuple(redactions))
 
 

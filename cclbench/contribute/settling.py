@@ -61,8 +61,8 @@ def configured_sizes(source: Source, config: Path | None) -> Value:
     folder = source.path if source.path.is_dir() else source.path.parent
     names = [name for name in source.ignored if PurePosixPath(name).name == CONFIG]
     places = [folder / path_of(name) for name in names] if source.path.is_dir() else [folder / CONFIG]
-    found = [sizes for path in places if path.is_file() and (sizes := read_model_config(path))]
-    return found[0] if len(found) == 1 else {}
+    candidates = [sizes for path in places if path.is_file() and (sizes := read_model_config(path))]
+    return candidates[0] if len(candidates) == 1 else {}
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ class _Interview:
 
     def lacks(self, path: str) -> bool:
         """Whether the card has no such text, and nobody was asked for it."""
-        asked = any(gap.path == path for gap in self.gaps)
-        return not asked and card_field(self.card, *path.split("."), kind=str) is None
+        is_gap = any(gap.path == path for gap in self.gaps)
+        return not is_gap and card_field(self.card, *path.split("."), kind=str) is None
 
 
 def _required_of_evidence(answers: Mapping[str, str | None], programs: Sequence[str]) -> Iterator[CardGap]:

@@ -130,9 +130,9 @@ def _require_same_versions(client: Client) -> None:
     except ModuleNotFoundError as error:
         raise UsageError(f"the workers lack a package: {error}", hint="install cclbench there") from None
     for worker, versions in by_worker.items():
-        for package, wanted in expected.items():
-            if versions[package] != wanted:
-                message = f"the worker {worker} has {package} {versions[package]}, here it is {wanted}"
+        for package, release in expected.items():
+            if versions[package] != release:
+                message = f"the worker {worker} has {package} {versions[package]}, here it is {release}"
                 raise UsageError(message, hint="install the same versions everywhere")
 
 

@@ -49,8 +49,8 @@ class Figure:
     @property
     def missing(self) -> Row | None:
         """The run's own row where it has no value."""
-        whole = (row for row in self.rows if row.rank is None and not row.narrowed and not row.has_value)
-        return next(whole, None)
+        run_rows = (row for row in self.rows if row.rank is None and not row.narrowed and not row.has_value)
+        return next(run_rows, None)
 
     @property
     def name(self) -> str:
@@ -66,9 +66,9 @@ def figures_of(rows: Iterable[Row]) -> Iterator[Figure]:
     for row in rows:
         if row.step is None:
             by_metric.setdefault(row.metric, []).append(row)
-    for metric, found in sorted(by_metric.items()):
+    for metric, metric_rows in sorted(by_metric.items()):
         definition = METRICS.get(metric).definition.partition(". ")[0] if metric in METRICS else ""
-        yield Figure(metric, found[0].unit, definition, tuple(found))
+        yield Figure(metric, metric_rows[0].unit, definition, tuple(metric_rows))
 
 
 def labels_of(row: Row) -> dict[str, str]:
@@ -115,5 +115,9 @@ def keyed_values(figures: Iterable[Figure], separator: str) -> dict[str, float]:
             words = (re.sub(r"[^\w.-]", "_", word, flags=re.ASCII) for word in (figure.name, *parts))
             key = shorten_middle(separator.join(words), _LONGEST_KEY)
             again = (f"{key}{separator}{number}" for number in count(2))
-            values[key if key not in values else next(one for one in again if one not in values)] = row.number
+            values[
+                key
+                if key not in values
+                else next(candidate for candidate in again if candidate not in values)
+            ] = row.number
     return values

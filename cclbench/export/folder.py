@@ -157,25 +157,25 @@ def _window_edges(lane: Int64, start: Int64, end: Int64, window: RankWindow) -> 
 
     def first_of_lanes(chosen: Int64, key: Int64) -> list[int]:
         order = chosen[np.lexsort((key[chosen], lane[chosen]))]
-        found: list[int] = order[np.diff(lane[order], prepend=-1) != 0].tolist()
-        return found
+        firsts: list[int] = order[np.diff(lane[order], prepend=-1) != 0].tolist()
+        return firsts
 
     return first_of_lanes(window.openers, start), first_of_lanes(window.members, -end)
 
 
 def _window_tasks(
-    own: Sequence[RankWindow], edges: Sequence[tuple[list[int], list[int]]], made: RankTasks
+    windows: Sequence[RankWindow], edges: Sequence[tuple[list[int], list[int]]], own_tasks: RankTasks
 ) -> list[dict[str, Any]]:
     """The rank's windows in terms of its tasks' ids.
 
     A window begins `before_ns` after the dependencies of the first of `begin` have ended (a collective's own
     arrival), and ends `behind_ns` after the last end of `end`, or where the next begins.
     """
-    found = []
-    for window, (openers, members) in zip(own, edges, strict=True):
-        begin = {_task_of(made.first, node).id for node in openers}
-        end = {_task_of(made.last, node).id for node in members}
-        found.append(
+    rows = []
+    for window, (openers, members) in zip(windows, edges, strict=True):
+        begin = {_task_of(own_tasks.first, node).id for node in openers}
+        end = {_task_of(own_tasks.last, node).id for node in members}
+        rows.append(
             {
                 "step": window.step,
                 "begin": sorted(begin),
@@ -186,7 +186,7 @@ def _window_tasks(
                 "counts": not window.open,
             }
         )
-    return found
+    return rows
 
 
 def _task_of(tasks: Mapping[int, Task], node: int) -> Task:
@@ -254,9 +254,9 @@ def _missing_reasons(
         yield "the trace does not state the process group"
 
 
-def _not_simulated(kind: str | None, size: int | None, known: bool) -> Iterator[str]:
+def _not_simulated(kind: str | None, size: int | None, is_matched: bool) -> Iterator[str]:
     """Why ASTRA-sim cannot simulate a communication."""
-    if not known:
+    if not is_matched:
         yield "they are not matched across ranks"
     if kind not in SIMULATED:
         yield f"ASTRA-sim simulates no {kind}"
@@ -267,20 +267,20 @@ def _not_simulated(kind: str | None, size: int | None, known: bool) -> Iterator[
 def _communications(nodes: n.Nodes, rank: int, calls: Mapping[int, _Call]) -> dict[int, bool]:
     """The rank's communications by transfer, and whether they run one at a time, as all but receives do."""
     transfers = np.flatnonzero((nodes.rank == rank) & (nodes.kind == n.TRANSFER))
-    found = {
+    kinds = {
         at: calls[call].kind
         for at, call in zip(transfers.tolist(), nodes.call[transfers].tolist(), strict=True)
     }
-    return {at: kind != chakra.RECV for at, kind in found.items() if kind != chakra.COMPUTE}
+    return {at: kind != chakra.RECV for at, kind in kinds.items() if kind != chakra.COMPUTE}
 
 
 def _write_rank(
-    path: Path, metadata: Attributes, made: RankTasks, replay: Replay, calls: Mapping[int, _Call]
+    path: Path, metadata: Attributes, own_tasks: RankTasks, replay: Replay, calls: Mapping[int, _Call]
 ) -> None:
     nodes, graph = replay.graph.nodes, replay.graph
     with path.open("wb") as file:
         chakra.write_metadata(file, metadata)
-        for task in made.tasks:
+        for task in own_tasks.tasks:
             at, kind, name = task.node, chakra.COMPUTE, task.role
             attributes: Attributes = {"is_cpu_op": task.role in BY_CPU, "role": task.role}
             if at >= 0:
@@ -298,9 +298,9 @@ def _write_rank(
             chakra.write_node(file, task.id, name, kind, after, behind, times, attributes)
 
 
-def _readme_text(run: Run, form: Format, graph: Graph, made: ExportedFolder, beside: MachineFiles) -> str:
+def _readme_text(run: Run, form: Format, graph: Graph, folder: ExportedFolder, beside: MachineFiles) -> str:
     """The README of the folder."""
-    roles = ", ".join(f"{number:,} {role}" for role, number in made.tasks.items())
+    roles = ", ".join(f"{number:,} {role}" for role, number in folder.tasks.items())
     lines = [
         f"Run {run.id}, written by cclbench {__version__} (cclbench export --to {form}).",
         "",
@@ -310,10 +310,10 @@ def _readme_text(run: Run, form: Format, graph: Graph, made: ExportedFolder, bes
         f"Measured: {_MEASURED}.",
         f"Derived: {_DERIVED}.",
         f"Times: {_TIMES}.",
-        f"A step: {', '.join(f'{ns / 1e6:,.3f} ms {how}' for how, ns in made.steps_ns.items())}.",
+        f"A step: {', '.join(f'{ns / 1e6:,.3f} ms {how}' for how, ns in folder.steps_ns.items())}.",
         *(f"Traced: {number:,} {what}." for what, number in sorted((+graph.traced).items())),
         *(f"Inferred from times: {number:,} {what}." for what, number in sorted((+graph.inferred).items())),
-        *(f"Note: {note}." for note in made.notes),
+        *(f"Note: {note}." for note in folder.notes),
         "",
         *beside.words,
     ]

@@ -104,8 +104,8 @@ def issue_workload(workload: Workload) -> Schedule:
     def begin(nodes: Sequence[int], now: int) -> None:
         for at in nodes:
             start[at] = now
-            for ns, known in messages.begin(at, now):
-                heapq.heappush(ending, (ns, next(turn), known))
+            for ns, node in messages.begin(at, now):
+                heapq.heappush(ending, (ns, next(turn), node))
 
     begin(resources.next_nodes([at for at in range(count) if not missing[at]], -1), 0)
     while ending:

@@ -143,11 +143,11 @@ def rank_tasks(
     """
     nodes = graph.nodes
     origin = int(times.start.min())
-    own = np.flatnonzero((nodes.rank == graph.windowed[place].rank) & (nodes.kind != n.ARRIVAL))
+    own_nodes = np.flatnonzero((nodes.rank == graph.windowed[place].rank) & (nodes.kind != n.ARRIVAL))
     part = slice(int(needed.begin[place]), int(needed.begin[place + 1]))
     source, target, lag = needed.source[part], needed.target[part], needed.lag[part]
     role = needed.role[part]
-    pieces, clipped = _task_pieces(graph, times, own, source, lag, origin)
+    pieces, clipped = _task_pieces(graph, times, own_nodes, source, lag, origin)
     waits: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for at, s, ns, code in zip(target.tolist(), source.tolist(), lag.tolist(), role.tolist(), strict=True):
         waits[at].append((s, ns, _ROLES[code]))
@@ -160,12 +160,12 @@ def rank_tasks(
     for node, ns in zip(roots, met, strict=True):
         pieces[node][0].after += [begins[ns]] if ns > 0 else []
     for node, parts in pieces.items():
-        first, found = parts[0], waits.get(node, ())
-        for s, ns, why in found:
+        first, node_waits = parts[0], waits.get(node, ())
+        for s, ns, why in node_waits:
             earlier = _part_at(pieces[s], ns)
             if ns <= 0:
                 first.after.append(earlier)
-            elif why == HOST == first.role and len(found) == 1 and node not in kept:
+            elif why == HOST == first.role and len(node_waits) == 1 and node not in kept:
                 # a point of a thread and its time before it are one task
                 first.start -= ns
                 first.after.append(earlier)
@@ -203,7 +203,7 @@ def _append_task(tasks: list[Task], role: str, start: int, end: int) -> Task:
 
 
 def _task_pieces(
-    graph: Graph, times: NodeTimes, own: Int64, source: Int64, lag: Int64, origin: int
+    graph: Graph, times: NodeTimes, own_nodes: Int64, source: Int64, lag: Int64, origin: int
 ) -> tuple[dict[int, list[Task]], int]:
     """Each node as one or several consecutive tasks, split where others continue before its end."""
     early = np.flatnonzero(lag < 0)
@@ -212,10 +212,10 @@ def _task_pieces(
     for node, ns in zip(source[early].tolist(), np.maximum(lasted + lag[early], 0).tolist(), strict=True):
         cuts[node].add(ns)
     clipped = int((-lag[early] > lasted).sum())
-    roles = np.array(n.KINDS)[graph.nodes.kind[own]].tolist()
-    starts, ends = (times.start[own] - origin).tolist(), (times.end[own] - origin).tolist()
+    roles = np.array(n.KINDS)[graph.nodes.kind[own_nodes]].tolist()
+    starts, ends = (times.start[own_nodes] - origin).tolist(), (times.end[own_nodes] - origin).tolist()
     pieces: dict[int, list[Task]] = {}
-    for node, role, start, end in zip(own.tolist(), roles, starts, ends, strict=True):
+    for node, role, start, end in zip(own_nodes.tolist(), roles, starts, ends, strict=True):
         stops = [*(start + ns for ns in sorted(cuts.get(node, ())) if start + ns < end), end]
         parts = [Task(node, role, start, stops[0])]
         for stop in stops[1:]:

@@ -133,10 +133,10 @@ class HostCalls:
             columns.append(tuple(column[host] for column in event))
             masks.append({cause: mask[host] for cause, mask in causes_of(batch).items()})
         empty = (np.empty(0, np.int64),) * 5
-        track, start, end, kind, name = (np.concatenate(one) for one in zip(empty, *columns, strict=True))
+        track, start, end, kind, name = (np.concatenate(parts) for parts in zip(empty, *columns, strict=True))
         order = Ranges.order_of(track, start, end, np.arange(len(track)))
-        found = masks[0] if masks else ()
-        causes = {cause: np.concatenate([mask[cause] for mask in masks])[order] for cause in found}
+        cause_names = masks[0] if masks else ()
+        causes = {cause: np.concatenate([mask[cause] for mask in masks])[order] for cause in cause_names}
         ranges = Ranges(track[order], start[order], end[order])
         return _CulpritRows(ranges, kind[order], name[order], list(names), causes)
 
@@ -255,15 +255,15 @@ def _by_wait(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
 
 def _covered_gaps(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
     """The time of the gaps that each of the chosen rows covers, and none within it, ns, shape (rows,)."""
-    own = np.flatnonzero(chosen)
+    chosen_rows = np.flatnonzero(chosen)
     ranges = rows.ranges.select_ranges(chosen)
     covered = intervals.within(gaps, ranges.start_ns, ranges.end_ns)
     parents = ranges.parent_indices()
-    of_children = np.zeros(len(own), np.int64)
-    np.add.at(of_children, parents[parents >= 0], covered[parents >= 0])
-    found = np.zeros(len(chosen), np.int64)
-    found[own] = np.maximum(covered - of_children, 0)
-    return found
+    children_ns = np.zeros(len(chosen_rows), np.int64)
+    np.add.at(children_ns, parents[parents >= 0], covered[parents >= 0])
+    gap_ns = np.zeros(len(chosen), np.int64)
+    gap_ns[chosen_rows] = np.maximum(covered - children_ns, 0)
+    return gap_ns
 
 
 class _PlaceColumns:

@@ -76,7 +76,7 @@ def ranked_findings(
         detector = FINDINGS.get(name)
         try:
             with stdout_to_stderr():
-                detected = [_require_own_name(item, name) for item in detector.detect(case)]
+                detected = [_require_registered_name(item, name) for item in detector.detect(case)]
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
             what = located_error(error, detector.detect.__module__)
             warnings.warn(f"finding {name!r} failed: {what}", stacklevel=2)
@@ -93,73 +93,73 @@ def ranked_findings(
     )
 
 
-def _require_own_name(found: Finding, name: str) -> Finding:
-    """What a finding found, which `explain` and `--fail-on` know by the name that it is registered by."""
-    if found.name != name:
-        raise UsageError(f"it yields what it calls {found.name!r}", hint="Case.finding takes its own name")
-    return found
+def _require_registered_name(finding: Finding, name: str) -> Finding:
+    """The finding, which `explain` and `--fail-on` know by its registered name; `UsageError` otherwise."""
+    if finding.name != name:
+        raise UsageError(f"it yields what it calls {finding.name!r}", hint="Case.finding takes its own name")
+    return finding
 
 
-def reword_for_capture(found: Finding) -> Finding:
+def reword_for_capture(finding: Finding) -> Finding:
     """The finding for a capture without steps: its claim says "the capture" in place of "a step"."""
-    claim, no_gain = found.claim, found.no_gain
+    claim, no_gain = finding.claim, finding.no_gain
     for words, replacement in _CAPTURE.items():
         claim = re.sub(rf"\b{words}\b", replacement, claim)
         no_gain = no_gain and re.sub(rf"\b{words}\b", replacement, no_gain)
-    return msgspec.structs.replace(found, claim=claim, no_gain=no_gain, window="capture")
+    return msgspec.structs.replace(finding, claim=claim, no_gain=no_gain, window="capture")
 
 
-def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool) -> Finding:
+def _with_gain(finding: Finding, gains: ReplayGains, *, few_steps: bool) -> Finding:
     """The finding with its gain from the replay, and that of the recorded steps where it differs."""
-    if not found.whatif:
-        return found
-    gain = gains.gain_without(found.whatif)
-    if found.no_gain is not None and (isinstance(gain, str) or gain.shares[1] < LEAST_GAIN):
-        return msgspec.structs.replace(found, whatif=[], surely=None)
+    if not finding.whatif:
+        return finding
+    gain = gains.gain_without(finding.whatif)
+    if finding.no_gain is not None and (isinstance(gain, str) or gain.shares[1] < LEAST_GAIN):
+        return msgspec.structs.replace(finding, whatif=[], surely=None)
     if isinstance(gain, str):
-        return msgspec.structs.replace(found, no_gain=gain)
-    waits = found.ranks or found.name == "uneven_ranks"
-    if gain.shares[1] < LEAST_GAIN and few_steps and waits and (found.share or 0.0) >= LEAST_GAIN:
+        return msgspec.structs.replace(finding, no_gain=gain)
+    waits = finding.ranks or finding.name == "uneven_ranks"
+    if gain.shares[1] < LEAST_GAIN and few_steps and waits and (finding.share or 0.0) >= LEAST_GAIN:
         why = f"the replay gains less than {LEAST_GAIN:.0%} of the step without it"
         cause = "what made ranks late was before the first captured step, or is not in the trace"
-        return msgspec.structs.replace(found, no_gain=f"{why}: {cause}")
+        return msgspec.structs.replace(finding, no_gain=f"{why}: {cause}")
     changes: dict[str, Any] = {
-        "gain_s": _gain_bounds(found, gains.gain_without),
+        "gain_s": _gain_bounds(finding, gains.gain_without),
         "gain_share": gain.shares[1],
     }
     if gains.overhead_s:
-        recorded_s = _gain_bounds(found, gains.recorded_gain)
+        recorded_s = _gain_bounds(finding, gains.recorded_gain)
         changes["recorded_gain_s"] = recorded_s
         if abs(recorded_s[1] - gain.seconds[1]) >= _ANOTHER * gain.seconds[1]:
             changes["because"] = (
-                f"{found.because}; the gain is of a step without the profiler, which makes it"
+                f"{finding.because}; the gain is of a step without the profiler, which makes it"
                 f" {humanise(gains.overhead_s, 's')} longer: recorded steps gain"
                 f" {humanise(recorded_s[1], 's')}"
             )
-        if not _PROFILED.isdisjoint(found.host_causes) and gains.overhead_s >= recorded_s[1] / 2:
+        if not _PROFILED.isdisjoint(finding.host_causes) and gains.overhead_s >= recorded_s[1] / 2:
             changes["confidence"] = "low"
-    return msgspec.structs.replace(found, no_gain=None, **changes)
+    return msgspec.structs.replace(finding, no_gain=None, **changes)
 
 
-def _gain_bounds(found: Finding, gain_of: Callable[[Sequence[str]], StepGain | str]) -> tuple[float, float]:
+def _gain_bounds(finding: Finding, gain_of: Callable[[Sequence[str]], StepGain | str]) -> tuple[float, float]:
     """Lower and upper bound of a finding's gain, s; the replay of its settings is possible."""
-    gain = gain_of(found.whatif)
+    gain = gain_of(finding.whatif)
     assert isinstance(gain, StepGain)  # noqa: S101  (a defect in cclbench)
-    if found.surely is None:
+    if finding.surely is None:
         return gain.seconds
-    sure = gain_of(found.surely) if found.surely else ""
+    sure = gain_of(finding.surely) if finding.surely else ""
     return min(sure.seconds[0], gain.seconds[0]) if isinstance(sure, StepGain) else 0.0, gain.seconds[1]
 
 
-def _with_culprit(found: Finding, gains: ReplayGains) -> Finding:
+def _with_culprit(finding: Finding, gains: ReplayGains) -> Finding:
     """The finding with the calls behind it, which its claim and query name."""
-    if found.worst_rank is None or not found.host_causes:
-        return found
-    culprit = gains.rank_culprit(found.host_causes, found.worst_rank)
+    if finding.worst_rank is None or not finding.host_causes:
+        return finding
+    culprit = gains.rank_culprit(finding.host_causes, finding.worst_rank)
     if culprit is None:
-        return found
-    claim = f"{found.claim} {culprit.culprit_sentence()}"
-    return msgspec.structs.replace(found, culprit=culprit, claim=claim, query=culprit.calls_query())
+        return finding
+    claim = f"{finding.claim} {culprit.culprit_sentence()}"
+    return msgspec.structs.replace(finding, culprit=culprit, claim=claim, query=culprit.calls_query())
 
 
 def _with_stacked_gains(findings: Sequence[Finding], gains: ReplayGains) -> Iterator[Finding]:
@@ -171,8 +171,8 @@ def _with_stacked_gains(findings: Sequence[Finding], gains: ReplayGains) -> Iter
             continue
         first, settings = not settings, join_settings(settings, finding.whatif)
         stacked = gains.gain_without(settings)
-        known = finding.gain_s if first else stacked.seconds if isinstance(stacked, StepGain) else None
-        yield msgspec.structs.replace(finding, stacked_s=known)
+        stacked_s = finding.gain_s if first else stacked.seconds if isinstance(stacked, StepGain) else None
+        yield msgspec.structs.replace(finding, stacked_s=stacked_s)
 
 
 def _order_findings(findings: Sequence[Finding]) -> list[Finding]:
@@ -191,48 +191,48 @@ def _order_findings(findings: Sequence[Finding]) -> list[Finding]:
     return placed
 
 
-def _is_before(found: Finding, other: Finding) -> bool:
+def _is_before(finding: Finding, other: Finding) -> bool:
     """Whether the finding goes before another with a larger gain."""
-    if _gain_weight(found) < _ABOUT_THE_SAME * _gain_weight(other):
+    if _gain_weight(finding) < _ABOUT_THE_SAME * _gain_weight(other):
         return False
-    higher = _naming_precedence(found) - _naming_precedence(other)
-    of_gaps = bool(found.host_causes and other.host_causes)
-    more = (found.lost_s or 0.0) > _MUCH_MORE * (other.lost_s or 0.0)
+    higher = _naming_precedence(finding) - _naming_precedence(other)
+    of_gaps = bool(finding.host_causes and other.host_causes)
+    more = (finding.lost_s or 0.0) > _MUCH_MORE * (other.lost_s or 0.0)
     return higher > 0 or (higher == 0 and of_gaps and more)
 
 
-def _gain_weight(found: Finding) -> float:
+def _gain_weight(finding: Finding) -> float:
     """Midpoint of the gain's bounds, s; the bounds of an unknown gain are 0 and the lost time."""
-    return sum(found.gain_s or (0.0, 0.0 if found.confidence == "low" else found.lost_s or 0.0)) / 2
+    return sum(finding.gain_s or (0.0, 0.0 if finding.confidence == "low" else finding.lost_s or 0.0)) / 2
 
 
-def _naming_precedence(found: Finding) -> int:
+def _naming_precedence(finding: Finding) -> int:
     """Registered precedence, raised for findings that name ranks."""
-    of_ranks = bool(found.ranks) or found.of_one_rank
-    return FINDINGS.get(found.name).precedence + _OF_RANKS * of_ranks
+    of_ranks = bool(finding.ranks) or finding.of_one_rank
+    return FINDINGS.get(finding.name).precedence + _OF_RANKS * of_ranks
 
 
-def _is_worth_it(found: Finding) -> bool:
+def _is_worth_it(finding: Finding) -> bool:
     """Whether to report the finding: what holds a host must lose as much as it must gain.
 
     Removing any host work hides more of the rest; a gain without a loss is not a cause.
     """
-    least = found.share if found.gain_share is None else found.gain_share
-    if found.host_causes and least is not None:
-        least = min(least, found.share or 0.0)
+    least = finding.share if finding.gain_share is None else finding.gain_share
+    if finding.host_causes and least is not None:
+        least = min(least, finding.share or 0.0)
     return least is None or least >= LEAST_GAIN
 
 
-def _with_advice(detector: Detector, found: Finding, case: Case) -> Finding:
+def _with_advice(detector: Detector, finding: Finding, case: Case) -> Finding:
     """The finding with fitting advice, and how process groups were inferred where its evidence needs them."""
     on_groups = any(
-        METRICS.get(row.metric).rests_on_groups for row in found.evidence if row.metric in METRICS
+        METRICS.get(row.metric).rests_on_groups for row in finding.evidence if row.metric in METRICS
     )
-    because = "; ".join(filter(None, (found.because, case.record.inference_note if on_groups else None)))
-    kinds = {row.collective for row in found.evidence if row.collective}
+    because = "; ".join(filter(None, (finding.because, case.record.inference_note if on_groups else None)))
+    kinds = {row.collective for row in finding.evidence if row.collective}
     actions = fitting_actions(detector.advice(case.framework(), on_host=case.on_host), case, kinds)
     return msgspec.structs.replace(
-        found, because=because, try_=actions[:_MOST_ACTIONS], docs=f"{DOCS}#{detector.name}"
+        finding, because=because, try_=actions[:_MOST_ACTIONS], docs=f"{DOCS}#{detector.name}"
     )
 
 
@@ -247,7 +247,7 @@ class Diagnosis:
 
     def top_rows(self, top: int | None = None) -> list[dict[str, Any]]:
         """The first `top` findings as built-in types."""
-        return [msgspec.to_builtins(one) for one in self.findings[:top]]
+        return [msgspec.to_builtins(finding) for finding in self.findings[:top]]
 
 
 def diagnose_run(run: Run) -> Diagnosis:
@@ -283,9 +283,9 @@ class GainLimit:
     def broken_limits(self, findings: Sequence[Finding]) -> Iterator[str]:
         """Messages of findings above the limit by gain, or by lost time where the gain is unknown."""
         for finding in findings:
-            known = finding.gain_share is not None
-            share = (finding.gain_share if known else finding.share) or 0.0
+            has_gain = finding.gain_share is not None
+            share = (finding.gain_share if has_gain else finding.share) or 0.0
             if self.name in (ANY, finding.name) and share > self.share:
                 shares = f"{humanise(share, '1')}, above {humanise(self.share, '1')}"
-                unknown = "" if known else f"; its gain is unknown: {finding.no_gain}"
-                yield f"{finding.name} {'may gain' if known else 'takes'} {shares} of the step{unknown}"
+                unknown = "" if has_gain else f"; its gain is unknown: {finding.no_gain}"
+                yield f"{finding.name} {'may gain' if has_gain else 'takes'} {shares} of the step{unknown}"

@@ -108,12 +108,12 @@ class Detector:
         return [*self.actions.get(framework or "", ()), *self.actions.get(ANY, ())]
 
 
-def require_shown_actions(one: Detector) -> None:
+def require_shown_actions(detector: Detector) -> None:
     """`UsageError` for actions that no run would show."""
-    known = (*FRAMEWORKS, ANY, ON_HOST)
-    for word in one.actions:
-        if word not in known:
-            raise UsageError(f"finding {one.name!r}: actions for {word!r}", hint=near(word, known))
+    frameworks = (*FRAMEWORKS, ANY, ON_HOST)
+    for word in detector.actions:
+        if word not in frameworks:
+            raise UsageError(f"finding {detector.name!r}: actions for {word!r}", hint=near(word, frameworks))
 
 
 FINDINGS: Registry[Detector] = Registry(

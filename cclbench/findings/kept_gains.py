@@ -84,7 +84,7 @@ def _replaying_hash() -> str:
 
     Of the package's own modules, which are many, the size and time of change; copied ones replay anew.
     """
-    own = sorted(path for folder in cclbench.__path__ for path in Path(folder).rglob("*.py"))
-    stamps = [(str(path), stat.st_size, stat.st_mtime_ns) for path in own for stat in [path.stat()]]
+    module_paths = sorted(path for folder in cclbench.__path__ for path in Path(folder).rglob("*.py"))
+    stamps = [(str(path), stat.st_size, stat.st_mtime_ns) for path in module_paths for stat in [path.stat()]]
     outside = plugin_files("cclbench.scenarios", "cclbench.collectives", "cclbench.operators")
     return sha256(repr((stamps, code_hash(outside))).encode()).hexdigest()

@@ -346,8 +346,8 @@ def execution_trace_reader(name: str) -> ExecutionTraceReader:
 
 def sort_by_precedence(names: Iterable[str]) -> list[str]:
     """Names of formats, highest precedence first; names that are not registered come last."""
-    known = {name: READERS.get(name).precedence for name in READERS}
-    return sorted(names, key=lambda name: (-known.get(name, -1), name))
+    precedences = {name: READERS.get(name).precedence for name in READERS}
+    return sorted(names, key=lambda name: (-precedences.get(name, -1), name))
 
 
 def confidence(reader: AnyReader, head: bytes) -> float:

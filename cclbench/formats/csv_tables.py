@@ -75,6 +75,6 @@ def whole_numbers(texts: pa.Array) -> Int64:
     import pyarrow.compute as pc
 
     texts = pc.utf8_trim_whitespace(texts)
-    whole = pc.fill_null(pc.match_substring_regex(texts, r"^\d{1,18}$"), False)
-    numbers = pc.if_else(whole, texts, "-1").cast(pa.int64())
+    is_whole = pc.fill_null(pc.match_substring_regex(texts, r"^\d{1,18}$"), False)
+    numbers = pc.if_else(is_whole, texts, "-1").cast(pa.int64())
     return np.asarray(numbers.to_numpy(zero_copy_only=False), np.int64)

@@ -270,18 +270,18 @@ class JsonEvents(Generic[E]):
 
     def _last_chunks(self, buffer: bytes) -> Iterator[tuple[bytes, list[E]]]:
         """The last events; then read what follows them."""
-        whole = b"[" + buffer
+        array = b"[" + buffer
         try:
-            events, end = self._decode_array(whole)
+            events, end = self._decode_array(array)
         except UNDECODABLE as error:
             yield from self._salvage_events(buffer, error)
             return
-        if end < len(whole) and not self.last:
+        if end < len(array) and not self.last:
             raise self._damage_error(end - 1, "the events end before their part of the file")
         self._count += len(events)
         if self.last:
-            self._read_tail(whole[end:], end - 1)
-        yield whole[:end], events
+            self._read_tail(array[end:], end - 1)
+        yield array[:end], events
 
     def _decode_array(self, buffer: bytes) -> tuple[list[E], int]:
         """The array that a buffer begins with, and the offset of its end."""

@@ -127,14 +127,14 @@ class JsonRewriter:
 
     def _is_unpublished(self, raw: bytes) -> bool:
         """Whether a text, if it is a key, is one whose value is not published."""
-        known = self._unpublished.get(raw)
-        if known is None:
+        is_withheld = self._unpublished.get(raw)
+        if is_withheld is None:
             name = self._decode_text(raw)
-            known = name in self._withheld or not self._redactor.publishes(name)
+            is_withheld = name in self._withheld or not self._redactor.publishes(name)
             if len(self._unpublished) >= _MOST_KNOWN:
                 self._unpublished.clear()
-            self._unpublished[raw] = known
-        return known
+            self._unpublished[raw] = is_withheld
+        return is_withheld
 
     def _withhold_value(self, pieces: list[bytes], i: int) -> None:
         """Empty the value of a key if it is not published."""

@@ -162,17 +162,17 @@ class LineFacts:
 
     def _choices(self) -> list[str]:
         """`all_reduce 4B-64KiB: TREE LL`, by collective and size."""
-        order = sorted(self._tuned.items(), key=lambda one: (one[0][0] or "", one[1], one[0][1:]))
+        order = sorted(self._tuned.items(), key=lambda entry: (entry[0][0] or "", entry[1], entry[0][1:]))
         return [
             f"{kind or 'collectives'} {_size_range(*sizes)}: {algorithm} {protocol}"
             for (kind, algorithm, protocol), sizes in order
         ]
 
     def _add_values(self, fact: str, values: Iterable[str]) -> None:
-        known = self._found.setdefault(fact, {})
+        fact_values = self._found.setdefault(fact, {})
         for value in values:
-            if len(known) < _MOST_VALUES:
-                known[value.lstrip("0") or "0" if fact in _NUMBERS else value] = None
+            if len(fact_values) < _MOST_VALUES:
+                fact_values[value.lstrip("0") or "0" if fact in _NUMBERS else value] = None
 
 
 def _size_range(low: int, high: int) -> str:

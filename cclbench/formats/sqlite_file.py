@@ -132,7 +132,7 @@ class SqliteFile:
 
     def texts_by_id(self, table: str, column: str, ids: Sequence[int]) -> dict[int, str]:
         """Texts of a column by the table's `id`; `InputError` for one of more than 1 MiB."""
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         for at in range(0, len(ids), 500):
             id_list = ",".join(map(str, ids[at : at + 500]))
             columns = f'id, length("{column}"), CAST(substr("{column}", 1, {_LONGEST_NAME}) AS TEXT)'
@@ -143,8 +143,8 @@ class SqliteFile:
                     raise InputError(
                         f"a name of {length:,} characters", where=place, hint="is the file damaged?"
                     )
-                found[key] = value
-        return found
+                texts[key] = value
+        return texts
 
     def select_rows(
         self, table: str, columns: str, where: str = "", then: str = "", *, needs: Sequence[str] = ()

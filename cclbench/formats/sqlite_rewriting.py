@@ -58,22 +58,22 @@ def _copy_table(
 ) -> None:
     """Copy a table's columns; a key of integers stays one."""
     described = old.execute("SELECT name, upper(type), pk FROM pragma_table_info(?)", [table]).fetchall()
-    own = [(name, kind, key) for name, kind, key in described if name in columns]
-    redactor.count(table, {UNREAD: len(described) - len(own)})
+    kept_columns = [(name, kind, key) for name, kind, key in described if name in columns]
+    redactor.count(table, {UNREAD: len(described) - len(kept_columns)})
     if not described:
         return
-    if not own:
+    if not kept_columns:
         new.execute(f'CREATE TABLE "{table}" (id)')
         return
-    keys = [name for name, _, key in own if key]
+    keys = [name for name, _, key in kept_columns if key]
     typed = [
         f'"{name}" {kind if kind in _TYPES else ""}'
         + (" PRIMARY KEY" if keys == [name] and kind == "INTEGER" else "")
-        for name, kind, _ in own
+        for name, kind, _ in kept_columns
     ]
     new.execute(f'CREATE TABLE "{table}" ({", ".join(typed)})')
-    names = [name for name, *_ in own]
-    listed, places = ", ".join(f'"{name}"' for name in names), ", ".join("?" * len(own))
+    names = [name for name, *_ in kept_columns]
+    listed, places = ", ".join(f'"{name}"' for name in names), ", ".join("?" * len(kept_columns))
     rows = old.execute(f'SELECT {listed} FROM "{table}"')  # noqa: S608 - the reader's own names
     while batch := rows.fetchmany(_ROWS):
         published = (tuple(_published(row, names, table, redactor)) for row in batch)

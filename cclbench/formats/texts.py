@@ -96,11 +96,11 @@ def line_blocks(path: Path, most: int) -> Iterator[bytes]:
                 left -= len(piece)
                 if left < 0:
                     raise _too_large(path, limit)
-                whole, end, rest = (rest + piece.replace(b"\r", b"\n")).rpartition(b"\n")
+                lines, end, rest = (rest + piece.replace(b"\r", b"\n")).rpartition(b"\n")
                 if not end and len(rest) > _BLOCK:
-                    whole, rest = rest, b""
-                if whole:
-                    yield strip_decoration(whole)
+                    lines, rest = rest, b""
+                if lines:
+                    yield strip_decoration(lines)
     except (EOFError, zlib.error, OSError) as error:
         raise _unreadable_error(path, error) from None
     if rest:

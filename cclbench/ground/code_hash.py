@@ -19,13 +19,13 @@ def code_hash(files: Iterable[Path]) -> str:
 
 def module_files(modules: Iterable[str]) -> list[Path]:
     """The files of those modules, found without loading them; none of one that is not there."""
-    found = []
+    paths = []
     for module in modules:
         with suppress(ImportError, ValueError):  # a plug-in may name what is not installed
             spec = find_spec(module)
             if spec is not None and spec.has_location and spec.origin is not None:
-                found.append(Path(spec.origin))
-    return found
+                paths.append(Path(spec.origin))
+    return paths
 
 
 def plugin_files(*groups: str) -> list[Path]:

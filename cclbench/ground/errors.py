@@ -89,20 +89,20 @@ def _rebuild_error(
     return kind(lines, where=where, hint=hint)
 
 
-def _close_names(name: str, known: Sequence[str]) -> list[str]:
+def _close_names(name: str, names: Sequence[str]) -> list[str]:
     """Names that begin with `name`, then similar ones."""
-    begun = [each for each in known if name and each.startswith(name)]
-    return [*begun, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]
+    begun = [each for each in names if name and each.startswith(name)]
+    return [*begun, *difflib.get_close_matches(name, names, n=3, cutoff=0.5)]
 
 
-def near(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
+def near(name: str, names: Iterable[str], others: Iterable[str] = ()) -> str:
     """A hint that lists the known names most similar to `name`, or else the first ones.
 
     Names that begin with `name` come first; `others`, such as aliases, come after the known names.
     """
-    known = sorted(known)
-    close = list(dict.fromkeys([*_close_names(name, known), *_close_names(name, sorted(others))]))[:3]
+    names = sorted(names)
+    close = list(dict.fromkeys([*_close_names(name, names), *_close_names(name, sorted(others))]))[:3]
     if close:
         return "did you mean " + " or ".join(close) + "?"
-    more = f", ... ({len(known) - _LISTED} more)" if len(known) > _LISTED else ""
-    return "known: " + (", ".join(known[:_LISTED]) + more if known else "none")
+    more = f", ... ({len(names) - _LISTED} more)" if len(names) > _LISTED else ""
+    return "known: " + (", ".join(names[:_LISTED]) + more if names else "none")

@@ -28,12 +28,12 @@ def stored_name(path: str | PurePath) -> str:
 def path_of(name: str) -> str:
     r"""The path of a name from `stored_name`; the only escaped byte below 0x80 is the backslash."""
     raw = name.encode(errors="surrogateescape")
-    return os.fsdecode(_ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), raw))
+    return os.fsdecode(_ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), raw))
 
 
 def utf8_text(text: str) -> str:
     r"""`text` as valid UTF-8: a byte that is not UTF-8 becomes `\xHH`, another lone surrogate `\uHHHH`."""
-    return _SURROGATE.sub(lambda found: escape_character(found[0]), text)
+    return _SURROGATE.sub(lambda match: escape_character(match[0]), text)
 
 
 def escape_character(character: str) -> str:

@@ -149,13 +149,15 @@ def begins(codes: npt.NDArray[np.signedinteger], *more: npt.NDArray[np.signedint
     return differs
 
 
-def occurrence(of: Int64, order: Int64 | None = None) -> Int64:
+def occurrence(codes: Int64, order: Int64 | None = None) -> Int64:
     """The index of each row among the rows of its code, in the given or their own order; shape (rows,)."""
-    by_code = np.argsort(of, kind="stable") if order is None else order[np.argsort(of[order], kind="stable")]
-    first = np.flatnonzero(begins(of[by_code]))
-    count = np.diff(np.append(first, len(of)))
-    place = np.empty(len(of), np.int64)
-    place[by_code] = np.arange(len(of)) - np.repeat(first, count)
+    by_code = (
+        np.argsort(codes, kind="stable") if order is None else order[np.argsort(codes[order], kind="stable")]
+    )
+    first = np.flatnonzero(begins(codes[by_code]))
+    count = np.diff(np.append(first, len(codes)))
+    place = np.empty(len(codes), np.int64)
+    place[by_code] = np.arange(len(codes)) - np.repeat(first, count)
     return place
 
 
@@ -194,14 +196,14 @@ def outwards(index: npt.NDArray[np.signedinteger], at: Int64, ends: Int64) -> In
     return result
 
 
-def by_code(codes: Int64, wanted: Int64) -> Iterator[tuple[int, Int64]]:
-    """For each of the sorted codes `wanted` that occurs, its index in `wanted` and the rows that have it."""
-    if not len(wanted):
+def by_code(codes: Int64, sorted_codes: Int64) -> Iterator[tuple[int, Int64]]:
+    """For each of `sorted_codes` that occurs, its index there and the rows that have it."""
+    if not len(sorted_codes):
         return
-    place = np.minimum(np.searchsorted(wanted, codes), len(wanted) - 1)
-    rows = np.flatnonzero(wanted[place] == codes)
+    place = np.minimum(np.searchsorted(sorted_codes, codes), len(sorted_codes) - 1)
+    rows = np.flatnonzero(sorted_codes[place] == codes)
     # For few codes, the small integer type makes this a radix sort.
-    rows = rows[np.argsort(place[rows].astype(np.min_scalar_type(len(wanted))), kind="stable")]
+    rows = rows[np.argsort(place[rows].astype(np.min_scalar_type(len(sorted_codes))), kind="stable")]
     place = place[rows]
     first = np.flatnonzero(begins(place))
     for begin, end in pairwise([*first.tolist(), len(rows)]):

@@ -54,20 +54,24 @@ def _validator_class() -> Callable[[Mapping[str, Any]], Any]:
     """A validator for draft 7: `$` matches only the very end, quantities are parsed, numbers are finite."""
     from jsonschema import Draft7Validator, ValidationError, validators
 
-    def pattern(_: object, wanted: str, value: object, part: Mapping[str, Any]) -> Iterator[ValidationError]:
+    def pattern(
+        _: object, expression: str, value: object, part: Mapping[str, Any]
+    ) -> Iterator[ValidationError]:
         if not isinstance(value, str):
             return
-        exact = re.fullmatch(wanted[1:-1], value) if wanted[0] == "^" else re.search(wanted, value)
+        exact = (
+            re.fullmatch(expression[1:-1], value) if expression[0] == "^" else re.search(expression, value)
+        )
         if exact is None or ("format" in part and _not_a_quantity(value, part["format"])):
             yield ValidationError("pattern")
 
-    def whole(_: object, value: object) -> bool:
+    def is_integer(_: object, value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
 
     def finite(_: object, value: object) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
-    types = Draft7Validator.TYPE_CHECKER.redefine_many({"integer": whole, "number": finite})
+    types = Draft7Validator.TYPE_CHECKER.redefine_many({"integer": is_integer, "number": finite})
     extend: Callable[..., Any] = validators.extend
     dialect: Callable[[Mapping[str, Any]], Any] = extend(
         Draft7Validator, {"pattern": pattern}, type_checker=types
@@ -136,12 +140,12 @@ _KINDS = {
 def _wrong_type(error: Any) -> str:
     if error.instance is None:
         return "is empty; fill it in or delete the line"
-    wanted = error.validator_value
-    if isinstance(wanted, list):
+    expected_type = error.validator_value
+    if isinstance(expected_type, list):
         return _example_message(error)
-    if wanted == "string" and isinstance(error.instance, int | float):
+    if expected_type == "string" and isinstance(error.instance, int | float):
         return f"is {shown(error.instance)} but must be text; put it in quotes"
-    return f"is {shown(error.instance)} but must be {_KINDS[wanted]}"
+    return f"is {shown(error.instance)} but must be {_KINDS[expected_type]}"
 
 
 def _not_a_choice(error: Any) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def described_class(package: str, messages: Mapping[str, str], wanted: str) -> Any:
-    """The class of the message `wanted`, one of those described by name.
+def described_class(package: str, messages: Mapping[str, str], class_name: str) -> Any:
+    """The class of the message `class_name`, one of those described by name.
 
     Fields are `name=number:type`, a scalar type of protobuf or one of the messages; a `*` suffix repeats,
     `?` makes it one of the message's alternatives.
@@ -34,4 +34,4 @@ def described_class(package: str, messages: Mapping[str, str], wanted: str) -> A
                 field.type = getattr(field, f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{wanted}"))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{class_name}"))

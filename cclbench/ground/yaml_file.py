@@ -246,13 +246,13 @@ class _Composer:
             if not isinstance(key, str):
                 self.problem(event, path, f"has the key {shown(key)}, which is not text; put it in quotes")
                 key = str(key)
-            here = (*path, key)
+            key_path = (*path, key)
             if key in pairs:
-                self.problem(event, here, f"is there twice, first in line {self.lines[here]}")
-                here = (*here, _NOWHERE)
+                self.problem(event, key_path, f"is there twice, first in line {self.lines[key_path]}")
+                key_path = (*key_path, _NOWHERE)
             else:
-                self.lines[here] = _line_number(event)
-            value = self.node(next(self.events), here)
+                self.lines[key_path] = _line_number(event)
+            value = self.node(next(self.events), key_path)
             pairs.setdefault(key, value)
         return pairs
 

@@ -22,9 +22,9 @@ Finding = tuple[tuple[str, ...], str]
 """A field's path and the problem with it."""
 
 
-def refuse_all(read: Document, found: Iterable[Finding]) -> None:
+def refuse_all(read: Document, findings: Iterable[Finding]) -> None:
     """Raise one `InputError` that lists a file's problems with their lines, if there are any."""
-    raise_problems([field_problem(read, path, why) for path, why in found])
+    raise_problems([field_problem(read, path, why) for path, why in findings])
 
 
 def tier_contradictions(
@@ -54,15 +54,15 @@ def check_replacement(read: Document, replaced: Fabric | None) -> None:
     """Refuse a replacement fabric of the other tier, or with a rate in the wrong unit."""
     if replaced is None or read.value["kind"] != "fabric":
         return
-    given, _ = parse_figures(read.value)
-    rate, known = given["link_bytes_per_s"], replaced.link_bytes_per_s
-    found: list[Finding] = []
-    if given["tier"] != replaced.tier:
-        found.append((("tier",), f"is {given['tier']}, but {replaced.id} is a {replaced.tier} fabric"))
-    if rate and known and math.isclose(max(rate / known, known / rate), 8, rel_tol=0.02):
-        reason = _rate_contradiction(rate, known, f"{replaced.id} in the catalog")
-        found.append((("link_bytes_per_s",), reason or ""))
-    refuse_all(read, found)
+    figures, _ = parse_figures(read.value)
+    rate, old_rate = figures["link_bytes_per_s"], replaced.link_bytes_per_s
+    findings: list[Finding] = []
+    if figures["tier"] != replaced.tier:
+        findings.append((("tier",), f"is {figures['tier']}, but {replaced.id} is a {replaced.tier} fabric"))
+    if rate and old_rate and math.isclose(max(rate / old_rate, old_rate / rate), 8, rel_tol=0.02):
+        reason = _rate_contradiction(rate, old_rate, f"{replaced.id} in the catalog")
+        findings.append((("link_bytes_per_s",), reason or ""))
+    refuse_all(read, findings)
 
 
 def _rate_contradiction(rate: float, other: float, words: str) -> str | None:

@@ -64,8 +64,8 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """`InputError` for an impossible figure."""
         errors = [
             figure
-            for own in (*self.by_size.values(), *self.by_nodes.values())
-            for figure in (own.median, own.p90)
+            for band_errors in (*self.by_size.values(), *self.by_nodes.values())
+            for figure in (band_errors.median, band_errors.p90)
         ]
         if not all(0 <= error <= _MOST_ERROR for error in errors):
             raise InputError(f"errors by size or by nodes must be between 0 and {_MOST_ERROR:,.0f}")
@@ -91,27 +91,28 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if isinstance(group, NoPrice):
             return group
         sizes = sizes_of(kind, size)
-        version = library_version or next((own.library_version for own in self.sweeps), None)
+        version = library_version or next((sweep.library_version for sweep in self.sweeps), None)
         spec = price_group(kind, sizes, group, library_version=version)
         return spec if isinstance(spec, NoPrice) else self._apply_deviation(group, system, spec)
 
     def _apply_deviation(self, group: Group, system: System, spec: Prediction) -> Prediction:
         """`spec` corrected by the machine's deviation, from the sweeps of the same tier."""
         tier = [
-            (own, sweep)
+            (sweep_group, sweep)
             for sweep in self.sweeps
-            if isinstance(own := _sweep_group(sweep, system), Group) and (own.nodes > 1) == (group.nodes > 1)
-            if own.nodes == 1 or own.per_node == group.per_node
+            if isinstance(sweep_group := _sweep_group(sweep, system), Group)
+            and (sweep_group.nodes > 1) == (group.nodes > 1)
+            if sweep_group.nodes == 1 or sweep_group.per_node == group.per_node
         ]
-        known = [pair for pair in tier if pair[1].kind == spec.setting.kind] or tier
-        if not known:
+        pairs = [pair for pair in tier if pair[1].kind == spec.setting.kind] or tier
+        if not pairs:
             tiers = "on several nodes" if group.nodes > 1 else "on one node"
             reason = f"the calibration has no sweep of such a group {tiers}: from the catalog alone"
             return replace(spec, reason="; ".join(filter(None, (reason, spec.reason))))
-        known = [pair for pair in known if _is_same_group(*pair, group, spec)] or known
-        deviation, explained, shared, reason = _expected_deviation(known, spec)
+        pairs = [pair for pair in pairs if _is_same_group(*pair, group, spec)] or pairs
+        deviation, explained, shared, reason = _expected_deviation(pairs, spec)
         times = spec.time_s * np.exp(deviation)
-        if (np.min([_octaves_away(sweep, spec.sizes) for _, sweep in known], axis=0) > 1).any():
+        if (np.min([_octaves_away(sweep, spec.sizes) for _, sweep in pairs], axis=0) > 1).any():
             reason += "; beyond the measured sizes it returns to the model, with a band that widens"
         missed = _band_half_width(self.by_size, spec.sizes)
         low, high = (
@@ -143,21 +144,23 @@ def calibrate(sweeps: Sequence[Sweep], system: System) -> Calibration | NoPrice:
     if not sweeps:
         return NoPrice("no sweeps to calibrate with")
     for sweep in sweeps:
-        found = sweep_deviations(sweep, system)
-        if isinstance(found, NoPrice):
-            return found
+        deviations = sweep_deviations(sweep, system)
+        if isinstance(deviations, NoPrice):
+            return deviations
     by_size = [each for sweep in sweeps for each in _deviations_or_none(left_out_by_size(sweep, system))]
-    by_nodes = [each for found in left_out_by_nodes(sweeps, system).values() for each in found]
+    by_nodes = [
+        each for node_deviations in left_out_by_nodes(sweeps, system).values() for each in node_deviations
+    ]
     return Calibration(
         system.id, tuple(sweeps), by_size=_errors_by_band(by_size), by_nodes=_errors_by_band(by_nodes)
     )
 
 
-def must_be_others(sweeps: Iterable[Sweep], given: Iterable[Sweep]) -> None:
-    """`UsageError` if one of the sweeps is among those the calibration was made from (`given`)."""
-    known = {each.without_origin for each in given}
+def must_be_others(sweeps: Iterable[Sweep], calibration_sweeps: Iterable[Sweep]) -> None:
+    """`UsageError` if one of the sweeps is among those that the calibration was made from."""
+    bare_sweeps = {each.without_origin for each in calibration_sweeps}
     for sweep in sweeps:
-        if sweep.without_origin in known:
+        if sweep.without_origin in bare_sweeps:
             hint = "validate with other sweeps; `cclbench hardware calibrate` prints leave-one-out errors"
             raise UsageError(f"{sweep.display_name} is one of the calibration's own sweeps", hint=hint)
 
@@ -174,37 +177,37 @@ def sweep_deviations(
     group = _sweep_group(sweep, system, transport)
     if isinstance(group, NoPrice):
         return group
-    found = price_group(sweep.kind, sweep.sizes_bytes, group, library_version=sweep.library_version)
-    if isinstance(found, Prediction) and calibration is not None:
-        found = calibration._apply_deviation(group, system, found)
-    return found if isinstance(found, NoPrice) else prediction_deviations(sweep, found)
+    prediction = price_group(sweep.kind, sweep.sizes_bytes, group, library_version=sweep.library_version)
+    if isinstance(prediction, Prediction) and calibration is not None:
+        prediction = calibration._apply_deviation(group, system, prediction)
+    return prediction if isinstance(prediction, NoPrice) else prediction_deviations(sweep, prediction)
 
 
 def left_out_by_nodes(sweeps: Sequence[Sweep], system: System) -> dict[int, list[Deviation]]:
     """Deviations by node count, each predicted from the others; empty for fewer than two node counts."""
     counts = sorted({sweep.nodes for sweep in sweeps})
-    found: dict[int, list[Deviation]] = {}
+    deviations: dict[int, list[Deviation]] = {}
     for nodes in counts if len(counts) > 1 else []:
         others = Calibration(system.id, tuple(sweep for sweep in sweeps if sweep.nodes != nodes))
-        own = [sweep_deviations(sweep, system, others) for sweep in sweeps if sweep.nodes == nodes]
-        found[nodes] = [each for one in own for each in _deviations_or_none(one)]
-    return found
+        outcomes = [sweep_deviations(sweep, system, others) for sweep in sweeps if sweep.nodes == nodes]
+        deviations[nodes] = [each for outcome in outcomes for each in _deviations_or_none(outcome)]
+    return deviations
 
 
 def left_out_by_size(sweep: Sweep, system: System) -> list[Deviation] | NoPrice:
     """Deviations by size, each predicted from the sweep's other sizes; empty for a sweep of one size."""
-    found: list[Deviation] = []
+    deviations: list[Deviation] = []
     several = len(sweep.bytes) > 1
     for at in range(len(sweep.bytes)) if several else ():
         others = Calibration(system.id, (sweep.without_size(at),))
-        one = msgspec.structs.replace(
+        size_sweep = msgspec.structs.replace(
             sweep, bytes=sweep.bytes[at : at + 1], seconds=sweep.seconds[at : at + 1]
         )
-        own = sweep_deviations(one, system, others)
-        if isinstance(own, NoPrice):
-            return own
-        found += own
-    return found
+        size_deviations = sweep_deviations(size_sweep, system, others)
+        if isinstance(size_deviations, NoPrice):
+            return size_deviations
+        deviations += size_deviations
+    return deviations
 
 
 def read_calibration(path: Path) -> Calibration:
@@ -248,12 +251,12 @@ def _sweep_group(sweep: Sweep, system: System, transport: str | None = None) -> 
     return group_of(system, members, transport=transport)
 
 
-def _is_same_group(own: Group, sweep: Sweep, group: Group, spec: Prediction) -> bool:
-    return (own.ranks, own.nodes, sweep.kind) == (group.ranks, group.nodes, spec.setting.kind)
+def _is_same_group(sweep_group: Group, sweep: Sweep, group: Group, spec: Prediction) -> bool:
+    return (sweep_group.ranks, sweep_group.nodes, sweep.kind) == (group.ranks, group.nodes, spec.setting.kind)
 
 
 def _expected_deviation(
-    known: Sequence[tuple[Group, Sweep]], spec: Prediction
+    pairs: Sequence[tuple[Group, Sweep]], spec: Prediction
 ) -> tuple[Floats, Floats, float, str]:
     """Expected deviation by size, the shares of its variance that sizes and group explain, the reason.
 
@@ -262,8 +265,8 @@ def _expected_deviation(
     """
     kept, setting = current_residuals().kept, spec.setting
     by_ranks: dict[int, list[tuple[Floats, Floats]]] = {}
-    for own, sweep in known:
-        by_ranks.setdefault(own.ranks, []).append(interpolate_deviation(sweep, own, spec.sizes))
+    for group, sweep in pairs:
+        by_ranks.setdefault(group.ranks, []).append(interpolate_deviation(sweep, group, spec.sizes))
     where = np.log2(sorted(by_ranks))
     means = [_weighted_mean(by_ranks[ranks]) for ranks in sorted(by_ranks)]
     at = np.log2(setting.ranks)
@@ -273,13 +276,13 @@ def _expected_deviation(
     )
     shared = float(kept.share_among_ranks(np.abs(where - at).min()))
     outside = float(kept.share_among_ranks(max(where[0] - at, at - where[-1], 0.0)))
-    counts = sorted({(own.ranks, own.nodes) for own, _ in known})
+    counts = sorted({(group.ranks, group.nodes) for group, _ in pairs})
     reason = (
         "measured among " + ", ".join(f"{ranks} ranks on {nodes}" for ranks, nodes in counts) + " node(s)"
     )
     if setting.ranks not in by_ranks:
         reason += ", carried over by the model"
-    kinds = {sweep.kind for _, sweep in known}
+    kinds = {sweep.kind for _, sweep in pairs}
     if setting.kind not in kinds:
         outside, shared = outside * kept.kind, shared * kept.kind
         reason += f", of {', '.join(sorted(kinds))}"
@@ -304,24 +307,24 @@ def _band_half_width(errors: Mapping[str, LeftOut], sizes: Floats) -> Floats:
     widths = np.empty(sizes.shape)
     begin = 0.0
     for name, end in BANDS.items():
-        known = errors.get(name)
+        band_errors = errors.get(name)
         widths[(sizes >= begin) & (sizes < end)] = (
-            LEAST_SPREAD if known is None else max(np.log1p(known.p90), LEAST_SPREAD)
+            LEAST_SPREAD if band_errors is None else max(np.log1p(band_errors.p90), LEAST_SPREAD)
         )
         begin = end
     return widths
 
 
-def _errors_by_band(found: Sequence[Deviation]) -> dict[str, LeftOut]:
+def _errors_by_band(deviations: Sequence[Deviation]) -> dict[str, LeftOut]:
     by_band = {
-        name: summarise_deviations([each for each in found if each.size_band == name]) for name in BANDS
+        name: summarise_deviations([each for each in deviations if each.size_band == name]) for name in BANDS
     }
     return {
-        name: LeftOut(own.median, own.p90)
-        for name, own in by_band.items()
-        if isinstance(own, DeviationSummary)
+        name: LeftOut(summary.median, summary.p90)
+        for name, summary in by_band.items()
+        if isinstance(summary, DeviationSummary)
     }
 
 
-def _deviations_or_none(found: list[Deviation] | NoPrice) -> list[Deviation]:
-    return [] if isinstance(found, NoPrice) else found
+def _deviations_or_none(outcome: list[Deviation] | NoPrice) -> list[Deviation]:
+    return [] if isinstance(outcome, NoPrice) else outcome

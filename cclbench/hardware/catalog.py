@@ -75,10 +75,10 @@ def catalog_entries() -> Mapping[str, Accelerator | Fabric | System]:
 
 def entry_of(id: str) -> Accelerator | Fabric | System:  # noqa: A002
     """The entry with that id, of any kind; `UsageError` with near matches if there is none."""
-    found = catalog_entries()
-    if id not in found:
-        raise UsageError(f"the catalog has no {id!r}", hint=near(id, found))
-    return found[id]
+    entries = catalog_entries()
+    if id not in entries:
+        raise UsageError(f"the catalog has no {id!r}", hint=near(id, entries))
+    return entries[id]
 
 
 @contextmanager
@@ -101,8 +101,8 @@ def extended_catalog(paths: Iterable[Path]) -> Iterator[None]:
 
 def users_own() -> str:
     """SHA-256 of the entries that the user added, equal for equal figures."""
-    own = [read.value for read in _user_documents(os.environ.get(VARIABLE, ""))]
-    return sha256(repr(own).encode()).hexdigest()
+    user_entries = [read.value for read in _user_documents(os.environ.get(VARIABLE, ""))]
+    return sha256(repr(user_entries).encode()).hexdigest()
 
 
 def by_device_name(name: str, memory_bytes: int | None = None) -> Accelerator | None:
@@ -116,11 +116,11 @@ def by_device_name(name: str, memory_bytes: int | None = None) -> Accelerator | 
     return named[0] if len(named) == 1 else None
 
 
-def _entry_of_kind(kind: str, name: str, known: Mapping[str, T]) -> T:
+def _entry_of_kind(kind: str, name: str, entries: Mapping[str, T]) -> T:
     try:
-        return known[name]
+        return entries[name]
     except KeyError:
-        raise UsageError(f"the catalog has no {kind} {name!r}", hint=near(name, known)) from None
+        raise UsageError(f"the catalog has no {kind} {name!r}", hint=near(name, entries)) from None
 
 
 @cache
@@ -145,8 +145,8 @@ def _load_entries(kind: str, more: str, build: Callable[[Document], T]) -> Mappi
         *_package_documents(kind),
         *(read for read in _user_documents(more) if read.value["kind"] == kind),
     ]
-    found = {read.value["id"]: build(read) for read in documents}
-    return MappingProxyType(dict(sorted(found.items())))
+    entries = {read.value["id"]: build(read) for read in documents}
+    return MappingProxyType(dict(sorted(entries.items())))
 
 
 @cache
@@ -163,55 +163,57 @@ def _package_documents(kind: str) -> tuple[Document, ...]:
 def _package_texts() -> tuple[tuple[str, str], ...]:
     """Names and texts of all the package's own files, sorted by name."""
     folder = files("cclbench.hardware") / "data"
-    own = (file for file in folder.iterdir() if file.name.endswith(".yaml"))
-    return tuple(sorted((file.name, file.read_text("utf-8")) for file in own))
+    data_files = (file for file in folder.iterdir() if file.name.endswith(".yaml"))
+    return tuple(sorted((file.name, file.read_text("utf-8")) for file in data_files))
 
 
 @cache
 def _user_documents(more: str) -> tuple[Document, ...]:
-    found: dict[tuple[str, str], Document] = {}
+    documents: dict[tuple[str, str], Document] = {}
     for path in (Path(part) for part in more.split(os.pathsep) if part):
         for file in _yaml_files(path) if path.is_dir() else [path]:
             read = yaml_file.read(file, _NOUN)
             check_entry(read)
-            found[read.value["kind"], read.value["id"]] = read
-    return tuple(found.values())
+            documents[read.value["kind"], read.value["id"]] = read
+    return tuple(documents.values())
 
 
 def _yaml_files(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml"})
-    if not found or len(found) > _MOST_FILES:
-        what = f"contains more than {_MOST_FILES:,} YAML files" if found else "contains no YAML file"
+    paths = sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml"})
+    if not paths or len(paths) > _MOST_FILES:
+        what = f"contains more than {_MOST_FILES:,} YAML files" if paths else "contains no YAML file"
         raise InputError(what, where=str(folder), hint=f"{VARIABLE} names folders of hardware files")
-    return found
+    return paths
 
 
 def _convert_entry(read: Document, as_type: type[T], **resolved: Any) -> T:
-    given, cited = parse_figures(read.value)
+    figures, cited = parse_figures(read.value)
     try:
-        return msgspec.convert({**given, **resolved, "cited": cited}, as_type)
+        return msgspec.convert({**figures, **resolved, "cited": cited}, as_type)
     except msgspec.ValidationError as error:
         raise InputError(f"is not a catalog entry: {error}", where=read.file) from None
 
 
 def _build_system(read: Document, more: str) -> System:
     """A system with its fabrics resolved; refused if a reference is unknown or rates contradict."""
-    given, _ = parse_figures(read.value)
-    machines, known = _load_accelerators(more), _load_fabrics(more)
-    machine = machines.get(given["accelerator"])
-    found: list[Finding] = []
+    figures, _ = parse_figures(read.value)
+    machines, fabric_by_id = _load_accelerators(more), _load_fabrics(more)
+    machine = machines.get(figures["accelerator"])
+    findings: list[Finding] = []
     if machine is None:
-        message = f"is not an accelerator in the catalog; {near(given['accelerator'], machines)}"
-        found.append((("accelerator",), message))
+        message = f"is not an accelerator in the catalog; {near(figures['accelerator'], machines)}"
+        findings.append((("accelerator",), message))
     resolved: dict[str, Any] = {}
     for tier in ("scale_up", "scale_out"):
-        if (part := given[tier]) is None:
+        if (part := figures[tier]) is None:
             continue
-        if (used := known.get(part["fabric"])) is None:
-            found.append(((tier, "fabric"), f"is not a fabric in the catalog; {near(part['fabric'], known)}"))
+        if (used := fabric_by_id.get(part["fabric"])) is None:
+            findings.append(
+                ((tier, "fabric"), f"is not a fabric in the catalog; {near(part['fabric'], fabric_by_id)}")
+            )
             continue
         if read in _user_documents(more):  # the package's own agree; a fabric that a user replaced need not
-            found += tier_contradictions(tier, part, used, machine)
+            findings += tier_contradictions(tier, part, used, machine)
         resolved[tier] = {**part, "fabric": used}
-    refuse_all(read, found)
+    refuse_all(read, findings)
     return _convert_entry(read, System, **resolved)

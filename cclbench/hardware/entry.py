@@ -35,15 +35,15 @@ def entry_problems(document: Document) -> list[Problem]:
         return list(document.problems)
     kind = document.value.get("kind")
     if kind not in KINDS:
-        known = f"is {shown(kind)}; {near(str(kind), KINDS)}"
-        message = known if "kind" in document.value else f"is missing: {' or '.join(KINDS)}"
+        mismatch = f"is {shown(kind)}; {near(str(kind), KINDS)}"
+        message = mismatch if "kind" in document.value else f"is missing: {' or '.join(KINDS)}"
         return [field_problem(document, ("kind",), message)]
-    found = schema_problems(document, packaged_schema("hardware")["definitions"][kind])
-    if not found:
-        found = [
+    problems = schema_problems(document, packaged_schema("hardware")["definitions"][kind])
+    if not problems:
+        problems = [
             field_problem(document, path, message) for path, message in _entry_contradictions(document.value)
         ]
-    return sorted(found, key=lambda each: each.line or 0)
+    return sorted(problems, key=lambda each: each.line or 0)
 
 
 def check_entry(document: Document) -> None:
@@ -51,10 +51,10 @@ def check_entry(document: Document) -> None:
     raise_problems(entry_problems(document))
 
 
-def raise_problems(found: list[Problem]) -> None:
+def raise_problems(problems: list[Problem]) -> None:
     """Raise one `InputError` that lists the first of the problems, if there are any."""
-    if found:
-        raise InputError(listed([str(one) for one in found], _MOST_SHOWN))
+    if problems:
+        raise InputError(listed([str(problem) for problem in problems], _MOST_SHOWN))
 
 
 def field_problem(document: Document, path: Path, message: str) -> Problem:
@@ -69,12 +69,12 @@ def _entry_contradictions(entry: Mapping[str, Any]) -> Iterator[tuple[Path, str]
         if match and match[1] not in sources:
             yield path, f"cites {match[1]!r}, which is not among sources; {near(match[1], sources)}"
     for index, disagreement in enumerate(entry.get("disagreements", ())):
-        here = ("disagreements", index)
+        entry_path = ("disagreements", index)
         if disagreement["source"] not in sources:
-            yield (*here, "source"), f"is not among sources; {near(disagreement['source'], sources)}"
+            yield (*entry_path, "source"), f"is not among sources; {near(disagreement['source'], sources)}"
         if disagreement["field"] not in _dotted_fields(entry):
             yield (
-                (*here, "field"),
+                (*entry_path, "field"),
                 f"is not a field of the entry; {near(disagreement['field'], _dotted_fields(entry))}",
             )
     for index, pattern in enumerate(entry.get("names", ())):
@@ -82,9 +82,9 @@ def _entry_contradictions(entry: Mapping[str, Any]) -> Iterator[tuple[Path, str]
             re.compile(pattern)
         except re.error as error:
             yield ("names", index), f"is not a regular expression: {error}"
-    given, _ = parse_figures(entry)
-    yield from _absurd_figures(entry, given)
-    up = given.get("scale_up")
+    figures, _ = parse_figures(entry)
+    yield from _absurd_figures(entry, figures)
+    up = figures.get("scale_up")
     if up and up.get("dims") and math.prod(up["dims"]) != up["domain"]:
         yield ("scale_up", "dims"), f"has {math.prod(up['dims'])} positions, but domain is {up['domain']}"
 
@@ -96,16 +96,16 @@ def _dotted_fields(entry: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _dotted_fields(value, f"{prefix}{key}.")
 
 
-def _absurd_figures(entry: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+def _absurd_figures(entry: Mapping[str, Any], figures: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     for path, text in written_leaves(entry):
-        value: Any = given
+        value: Any = figures
         for key in path:
             value = value[key]
         for end, (most, words) in _LARGEST.items():
             if isinstance(value, int | float) and any(key.endswith(end) for key in path) and value > most:
                 yield path, f"is {text}, above the plausible maximum of {words}; is the unit right?"
                 break
-    rate = given.get("link_bytes_per_s")
+    rate = figures.get("link_bytes_per_s")
     if entry.get("tier") == "scale_out" and rate is not None and rate >= _FASTEST_INTERFACE:
         message = f"is {entry['link_bytes_per_s']}, faster than any interface: are bits meant, not bytes?"
         yield ("link_bytes_per_s",), message

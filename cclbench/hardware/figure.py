@@ -55,8 +55,10 @@ def parse_figures(entry: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, s
         cited[".".join(path)] = match[2]
         return _parse_number(match[1], path)
 
-    given = {key: value if key in _WORDS else convert_numbers(value, (key,)) for key, value in entry.items()}
-    return given, cited
+    figures = {
+        key: value if key in _WORDS else convert_numbers(value, (key,)) for key, value in entry.items()
+    }
+    return figures, cited
 
 
 def _parse_number(text: str, path: tuple[str, ...]) -> object:

@@ -86,9 +86,9 @@ def _agreed_reach(deviations: Floats, noise: Floats, after: NDArray[np.intp]) ->
         return np.full(len(after), (least + most) / 2)
     least = min(least + _REACH_PER_SIZE * (len(deviations) - 2), _MOST_CONTRADICTED)
     first = (after - 1).clip(0, len(deviations) - 2)
-    one, other = deviations[first], deviations[first + 1]
-    apart = np.abs(one - other)
-    largest = np.maximum.reduce([np.abs(one), np.abs(other), apart, noise[first], noise[first + 1]])
+    lower, upper = deviations[first], deviations[first + 1]
+    apart = np.abs(lower - upper)
+    largest = np.maximum.reduce([np.abs(lower), np.abs(upper), apart, noise[first], noise[first + 1]])
     return np.asarray(most - (most - least) * apart / largest, np.float64)
 
 

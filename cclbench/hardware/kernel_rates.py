@@ -84,9 +84,9 @@ def pair_rates(table: KernelRates, family: str, old: Accelerator, new: Accelerat
 
     The deviations c of two captures are assumed independent: the factor is exp(z · √2 · spread), z = 1.28.
     """
-    known = table.rates.get(family, {})
+    family_rates = table.rates.get(family, {})
     any_family = table.rates[ANY]
-    both = old.id in known and new.id in known
+    both = old.id in family_rates and new.id in family_rates
     spread = table.spread.get(family, table.spread[ANY])
     deviation = spread.seen if both and spread.seen is not None else spread.unseen
 
@@ -94,14 +94,17 @@ def pair_rates(table: KernelRates, family: str, old: Accelerator, new: Accelerat
         own_scope = (device.id,) if both else ()
         scopes = (*own_scope, device.vendor, ANY) if by_vendor else (*own_scope, ANY)
         values = (
-            getattr(rates[scope], name) for rates in (known, any_family) for scope in scopes if scope in rates
+            getattr(rates[scope], name)
+            for rates in (family_rates, any_family)
+            for scope in scopes
+            if scope in rates
         )
         return float(next(value for value in values if value is not None))
 
     devices = (old, new)
     small = [figure("small_ns", device, by_vendor=True) for device in devices]
     shares = [figure("share", device, by_vendor=False) for device in devices]
-    captures = known[new.id].captures if new.id in known else 0
+    captures = family_rates[new.id].captures if new.id in family_rates else 0
     factor = math.exp(_NINE_TENTHS * math.sqrt(2) * deviation)
     return PairRates((small[0], small[1]), (shares[0], shares[1]), factor, captures)
 

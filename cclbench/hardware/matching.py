@@ -64,8 +64,8 @@ def system_contradiction(stated: StatedMachine, system: System) -> str | None:
     """Why the sweep cannot come from the system; None if it can (node size is not checked)."""
     has = catalog.accelerator(system.accelerator)
     for name in stated.devices:
-        known = _accelerators_named(name)
-        if known and has.id not in known:
+        candidates = _accelerators_named(name)
+        if candidates and has.id not in candidates:
             return f"its device is {printable(name)}, but {system.id} has {has.id}"
     out = system.scale_out
     named = _networks_named(stated.network)
@@ -81,22 +81,25 @@ def system_contradiction(stated: StatedMachine, system: System) -> str | None:
 
 def must_fit(stated: Iterable[StatedMachine], system: System) -> None:
     """`UsageError` if one of them cannot come from the system, with a hint that lists the ones it fits."""
-    for one in stated:
-        if why := system_contradiction(one, system):
-            fits = fitting_systems([one])
+    for machine in stated:
+        if why := system_contradiction(machine, system):
+            fits = fitting_systems([machine])
             hint = f"it fits {_listed_ids(fits)}" if fits else "no machine in the catalog fits"
-            raise UsageError(f"{one.source} is not from {system.id}: {why}", hint=hint)
+            raise UsageError(f"{machine.source} is not from {system.id}: {why}", hint=hint)
 
 
 def system_of(stated: Sequence[StatedMachine]) -> System:
     """The one system that fits all statements; `UsageError` if none or several do."""
     fits = fitting_systems(stated)
-    names = ", ".join(dict.fromkeys(one.source for one in stated))
+    names = ", ".join(dict.fromkeys(machine.source for machine in stated))
     if len(fits) == 1:
         return fits[0]
     if not fits:
         raise UsageError(f"{names}: no machine in the catalog fits what is stated", hint="give --system ID")
-    if not any(one.devices or _networks_named(one.network) or one.driver in _BY_TRANSPORT for one in stated):
+    if not any(
+        machine.devices or _networks_named(machine.network) or machine.driver in _BY_TRANSPORT
+        for machine in stated
+    ):
         raise UsageError(f"{names}: states neither its devices nor its network", hint="give --system ID")
     raise UsageError(
         f"{names}: {len(fits)} machines in the catalog fit", hint=f"give --system: {_listed_ids(fits)}"
@@ -108,16 +111,16 @@ def fitting_systems(stated: Sequence[StatedMachine]) -> list[System]:
 
     A design stands for machines of providers with the same figures.
     """
-    if any(not _accelerators_named(name) for one in stated for name in one.devices):
+    if any(not _accelerators_named(name) for machine in stated for name in machine.devices):
         return []
-    most = max((one.ranks_a_node or 0 for one in stated), default=0)
+    most = max((machine.ranks_a_node or 0 for machine in stated), default=0)
     fits = [
         system
         for system in catalog.systems().values()
-        if most <= system.per_node and not any(system_contradiction(one, system) for one in stated)
+        if most <= system.per_node and not any(system_contradiction(machine, system) for machine in stated)
     ]
     designs = [_figures_alone(system) for system in fits if not _is_of_provider(system)]
-    return [one for one in fits if not _is_of_provider(one) or _figures_alone(one) not in designs]
+    return [system for system in fits if not _is_of_provider(system) or _figures_alone(system) not in designs]
 
 
 def _is_of_provider(system: System) -> bool:
@@ -136,7 +139,7 @@ def _accelerators_named(name: str) -> set[str]:
     """Ids of the accelerators that a device name, as drivers print or people write it, can stand for."""
     bare = _ASIDE.sub("", name)
     written = {maker + text for maker in _MAKERS for text in (name, bare, bare.replace("-", " "))}
-    return {one.id for one in catalog.accelerators().values() if any(map(one.has_name, written))}
+    return {device.id for device in catalog.accelerators().values() if any(map(device.has_name, written))}
 
 
 def _networks_named(text: str) -> list[str]:

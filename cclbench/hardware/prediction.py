@@ -39,39 +39,43 @@ def predict_rows(
     """
     members = system.group_members(ranks, nodes)
     check_transport(system, transport)
-    asked = sizes or [0]
+    priced_sizes = sizes or [0]
     common = {"library_version": library_version, "transport": transport}
     if calibration is None:
         narrowed = {"algorithm": algorithm, "protocol": protocol}
-        found = price_collective(kind, asked, members, system, **common, **narrowed, plan=schedule)
+        prediction = price_collective(
+            kind, priced_sizes, members, system, **common, **narrowed, plan=schedule
+        )
     elif algorithm or protocol or kind == "barrier":
         what = "barriers" if kind == "barrier" else "one algorithm or protocol"
         raise UsageError(f"a calibration does not cover {what}", hint="leave out --calibration")
     else:
-        found = read_calibration(calibration).price_collective(kind, asked, members, system, **common)
-    if isinstance(found, NoPrice):
-        field = found.field
+        prediction = read_calibration(calibration).price_collective(
+            kind, priced_sizes, members, system, **common
+        )
+    if isinstance(prediction, NoPrice):
+        field = prediction.field
         hint = None if field is None else f"state {field} in a hardware file of your own (--hardware)"
-        raise InputError(found.reason, hint=hint)
+        raise InputError(prediction.reason, hint=hint)
     shared = {
         **dict.fromkeys(COLUMNS),
         "system": system.id,
         "collective": kind,
         "ranks": ranks,
         "nodes": len(system.ranks_by_node(members)),
-        "basis": found.basis,
+        "basis": prediction.basis,
         "provenance": "modelled",
-        "reason": found.reason,
+        "reason": prediction.reason,
     }
     figures = ("time_s", "low_s", "high_s", *(() if sizes is None else ("algbw", "busbw")))
     return [
         {
             **shared,
             "bytes": size,
-            **{name: float(getattr(found, name)[at]) for name in figures},
-            "algorithm": found.algorithm[at],
-            "protocol": found.protocol[at],
-            "marks": "; ".join(found.marks[at]) or None,
+            **{name: float(getattr(prediction, name)[at]) for name in figures},
+            "algorithm": prediction.algorithm[at],
+            "protocol": prediction.protocol[at],
+            "marks": "; ".join(prediction.marks[at]) or None,
         }
         for at, size in enumerate(sizes or [None])
     ]
@@ -82,6 +86,6 @@ def check_transport(system: System, transport: str | None) -> None:
     if transport is None:
         return
     out = system.scale_out
-    known = set() if out is None else {*out.fabric.transports, *filter(None, [out.transport])}
-    if transport not in known:
-        raise UsageError(f"{system.id} has no transport {transport!r}", hint=near(transport, known))
+    transports = set() if out is None else {*out.fabric.transports, *filter(None, [out.transport])}
+    if transport not in transports:
+        raise UsageError(f"{system.id} has no transport {transport!r}", hint=near(transport, transports))

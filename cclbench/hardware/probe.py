@@ -96,13 +96,13 @@ class _BandTarget:
         self, system: System, measured: Calibration | None = None
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
         """log(high / low) by size with a calibration; without any, from the catalog alone."""
-        found: Prediction | NoPrice = self.alone
+        prediction: Prediction | NoPrice = self.alone
         if measured is not None:
             members = system.group_members(self.ranks, self.nodes)
-            found = measured.price_collective(self.kind, _SIZES, members, system)
-        if isinstance(found, NoPrice):
-            raise InputError(found.reason)
-        return np.asarray(np.log(found.high_s / found.low_s), np.float64)
+            prediction = measured.price_collective(self.kind, _SIZES, members, system)
+        if isinstance(prediction, NoPrice):
+            raise InputError(prediction.reason)
+        return np.asarray(np.log(prediction.high_s / prediction.low_s), np.float64)
 
 
 def choose_commands(system: System, kinds: Sequence[str], nodes: int, most: int) -> list[ProbeCommand]:
@@ -141,7 +141,9 @@ def choose_commands(system: System, kinds: Sequence[str], nodes: int, most: int)
         chosen.append(command)
         sweeps.append(sweep)
         measured = (command.kind, command.ranks, command.nodes)
-        candidates = [own for own in candidates if (own.kind, own.ranks, own.nodes) != measured]
+        candidates = [
+            command for command in candidates if (command.kind, command.ranks, command.nodes) != measured
+        ]
     return chosen
 
 
@@ -182,7 +184,7 @@ def _targets(system: System, kinds: Iterable[str], nodes: int) -> list[_BandTarg
     """Each collective on one whole node and on `nodes` whole nodes, where there is a price."""
     if system.architecture not in _LIBRARIES:
         raise UsageError(f"nccl-tests and rccl-tests do not run on {system.id}")
-    found: list[_BandTarget] = []
+    targets: list[_BandTarget] = []
     reasons: list[str] = []
     for kind, on in product(kinds, sorted({1, nodes})):
         ranks = system.per_node * on
@@ -191,10 +193,10 @@ def _targets(system: System, kinds: Iterable[str], nodes: int) -> list[_BandTarg
             if isinstance(alone, NoPrice):
                 reasons.append(alone.reason)
             else:
-                found.append(_BandTarget(kind, ranks, on, alone))
-    if not found:
+                targets.append(_BandTarget(kind, ranks, on, alone))
+    if not targets:
         raise InputError(f"{system.id}: nothing to measure: " + "; ".join(dict.fromkeys(reasons)))
-    return found
+    return targets
 
 
 def _expected_sweep(command: ProbeCommand, targets: Sequence[_BandTarget]) -> Sweep:

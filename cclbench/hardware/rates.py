@@ -64,5 +64,5 @@ def _link_share(up: ScaleUp, size: int) -> float | str:
 def _fewest_interfaces(system: System, ranks: Sequence[int]) -> int:
     """Interfaces near the group in the domain with the fewest; a domain may span several nodes."""
     domain = max(system.domain_size, system.per_node)
-    inside = [list(own) for _, own in groupby(sorted(set(ranks)), lambda rank: rank // domain)]
-    return min(system.nearest_interfaces(own) * len(system.ranks_by_node(own)) for own in inside)
+    inside = [list(members) for _, members in groupby(sorted(set(ranks)), lambda rank: rank // domain)]
+    return min(system.nearest_interfaces(members) * len(system.ranks_by_node(members)) for members in inside)

@@ -58,7 +58,7 @@ class ObservedSweep:
     def band_medians(self) -> tuple[float | None, ...]:
         """Median residual in each of `BANDS`; None for bands without sizes."""
         chosen = [self.residual[self.size_bands == band] for band in range(len(BANDS))]
-        return tuple(float(np.median(own)) if len(own) else None for own in chosen)
+        return tuple(float(np.median(residuals)) if len(residuals) else None for residuals in chosen)
 
     @property
     def counted_unit(self) -> tuple[str, bool, str]:
@@ -66,10 +66,12 @@ class ObservedSweep:
         return self.machine, self.setting.several_nodes, self.setting.kind
 
 
-def observe_sweep(name: str, machine: str, system: str, sweep: Sweep, found: Prediction) -> ObservedSweep:
+def observe_sweep(
+    name: str, machine: str, system: str, sweep: Sweep, prediction: Prediction
+) -> ObservedSweep:
     """A sweep compared with its prediction's formulas."""
-    residual = np.log(sweep.times_s / found.formula_s)
-    return ObservedSweep(name, machine, system, found.setting, sweep.sizes_bytes, residual)
+    residual = np.log(sweep.times_s / prediction.formula_s)
+    return ObservedSweep(name, machine, system, prediction.setting, sweep.sizes_bytes, residual)
 
 
 def learn_residuals(sweeps: Sequence[ObservedSweep]) -> Residuals:
@@ -86,8 +88,8 @@ def largest_between_domains(sweeps: Sequence[ObservedSweep]) -> float:
 
     Two machines are too few for a centre: in neither does the other's deviation recur.
     """
-    found = [np.abs(sweep.residual).max() for sweep in sweeps if sweep.setting.between_domains]
-    return round(float(max(found, default=0.0)), 4)
+    maxima = [np.abs(sweep.residual).max() for sweep in sweeps if sweep.setting.between_domains]
+    return round(float(max(maxima, default=0.0)), 4)
 
 
 def shrunk_medians(medians: Floats, counts: NDArray[Any], variances: Floats) -> Floats:
@@ -98,9 +100,9 @@ def shrunk_medians(medians: Floats, counts: NDArray[Any], variances: Floats) -> 
     """
     if not len(medians):
         return medians
-    own = _OF_MEDIANS * variances / counts
-    between = max(0.0, float(np.mean(medians**2 - own)))
-    return np.asarray(medians * between / np.maximum(between + own, 1e-300), np.float64)
+    sampling_variances = _OF_MEDIANS * variances / counts
+    between = max(0.0, float(np.mean(medians**2 - sampling_variances)))
+    return np.asarray(medians * between / np.maximum(between + sampling_variances, 1e-300), np.float64)
 
 
 def _regime_medians(sweeps: Sequence[ObservedSweep]) -> dict[str, tuple[float, ...]]:
@@ -108,21 +110,23 @@ def _regime_medians(sweeps: Sequence[ObservedSweep]) -> dict[str, tuple[float, .
     units: dict[tuple[str, bool, str], list[ObservedSweep]] = {}
     for sweep in sweeps:
         units.setdefault(sweep.counted_unit, []).append(sweep)
-    found: dict[str, list[float]] = {}
+    by_regime: dict[str, list[float]] = {}
     for band in range(len(BANDS)):
-        known = [
-            (own[0], fmean(medians))
-            for own in units.values()
-            if (medians := [one for sweep in own if (one := sweep.band_medians[band]) is not None])
+        pairs = [
+            (unit[0], fmean(medians))
+            for unit in units.values()
+            if (medians := [middle for sweep in unit if (middle := sweep.band_medians[band]) is not None])
         ]
         for level in range(_LEVELS):
-            known = [(own, left) for own, left in known if len(own.setting.regime_names) > level]
-            names = [own.setting.regime_names[level] for own, _ in known]
-            figures = _explained_medians([left for _, left in known], names, [own.system for own, _ in known])
-            known = [(own, left - figures[name]) for (own, left), name in zip(known, names, strict=True)]
+            pairs = [(sweep, left) for sweep, left in pairs if len(sweep.setting.regime_names) > level]
+            names = [sweep.setting.regime_names[level] for sweep, _ in pairs]
+            figures = _explained_medians(
+                [left for _, left in pairs], names, [sweep.system for sweep, _ in pairs]
+            )
+            pairs = [(sweep, left - figures[name]) for (sweep, left), name in zip(pairs, names, strict=True)]
             for name, figure in figures.items():
-                found.setdefault(name, [0.0] * len(BANDS))[band] = round(figure, 4) + 0.0
-    return {name: tuple(figures) for name, figures in found.items() if any(figures)}
+                by_regime.setdefault(name, [0.0] * len(BANDS))[band] = round(figure, 4) + 0.0
+    return {name: tuple(figures) for name, figures in by_regime.items() if any(figures)}
 
 
 def _explained_medians(
@@ -132,13 +136,14 @@ def _explained_medians(
     regimes: dict[str, list[float]] = {name: [] for name in names}
     for value, name in zip(values, names, strict=True):
         regimes[name].append(value)
-    middle = {name: median(own) for name, own in regimes.items()}
-    off = {name: [abs(value - middle[name]) for value in own] for name, own in regimes.items()}
-    every = median(one for own in off.values() for one in own) if off else 0.0
+    middle = {name: median(members) for name, members in regimes.items()}
+    off = {name: [abs(value - middle[name]) for value in members] for name, members in regimes.items()}
+    every = median(distance for distances in off.values() for distance in distances) if off else 0.0
     several = [
         name
         for name in regimes
-        if len({system for system, own in zip(systems, names, strict=True) if own == name}) >= LEAST_SYSTEMS
+        if len({system for system, regime in zip(systems, names, strict=True) if regime == name})
+        >= LEAST_SYSTEMS
     ]
     figures = shrunk_medians(
         np.array([middle[name] for name in several], np.float64),
@@ -159,16 +164,16 @@ def _left_out_tails(sweeps: Sequence[ObservedSweep]) -> tuple[tuple[float, ...],
         rest = [sweep for sweep in sweeps if sweep.system != system]
         by = Residuals(_regime_medians(rest), (), (), KeptShares((), 0.0, ()))
         missed += [
-            (own, own.residual - by.log_correction(own.setting, own.sizes))
-            for own in sweeps
-            if own.system == system
+            (sweep, sweep.residual - by.log_correction(sweep.setting, sweep.sizes))
+            for sweep in sweeps
+            if sweep.system == system
         ]
     low, high = [], []
     for band in range(len(BANDS)):
         rows = [
-            (own.counted_unit, miss[own.size_bands == band])
-            for own, miss in missed
-            if (own.size_bands == band).any()
+            (sweep.counted_unit, miss[sweep.size_bands == band])
+            for sweep, miss in missed
+            if (sweep.size_bands == band).any()
         ]
         count = {unit: sum(len(miss) for other, miss in rows if other == unit) for unit, _ in rows}
         values = np.concatenate([miss for _, miss in rows])
@@ -185,21 +190,21 @@ def _kept_shares(sweeps: Sequence[ObservedSweep], by: Residuals) -> KeptShares:
     The share kept never grows with further doublings of the ranks or the size.
     """
     left = []
-    for own in sweeps:
-        deviation = own.residual - by.log_correction(own.setting, own.sizes)
-        left.append((own, dict(zip(own.sizes.tolist(), deviation.tolist(), strict=True))))
+    for sweep in sweeps:
+        deviation = sweep.residual - by.log_correction(sweep.setting, sweep.sizes)
+        left.append((sweep, dict(zip(sweep.sizes.tolist(), deviation.tolist(), strict=True))))
 
     def pair_slope(alike: Callable[[ObservedSweep, ObservedSweep], bool], least_machines: int = 1) -> float:
-        found = list[tuple[float, float]]()
+        pairs = list[tuple[float, float]]()
         machines = set[str]()
-        for a, one in left:
-            for b, other in left:
+        for a, a_by_size in left:
+            for b, b_by_size in left:
                 if a is b or (a.machine, a.setting.several_nodes) != (b.machine, b.setting.several_nodes):
                     continue
-                if alike(a, b) and (both := one.keys() & other.keys()):
-                    found += [(one[size], other[size]) for size in both]
+                if alike(a, b) and (both := a_by_size.keys() & b_by_size.keys()):
+                    pairs += [(a_by_size[size], b_by_size[size]) for size in both]
                     machines.add(a.machine)
-        return median_slope(found) if len(machines) >= least_machines else 0.0
+        return median_slope(pairs) if len(machines) >= least_machines else 0.0
 
     def other_kind(a: ObservedSweep, b: ObservedSweep) -> bool:
         return a.setting.kind != b.setting.kind and a.setting.ranks == b.setting.ranks
@@ -215,7 +220,13 @@ def _kept_shares(sweeps: Sequence[ObservedSweep], by: Residuals) -> KeptShares:
     sizes = list[float]()
     for octaves in range(1, _MOST_SIZE_OCTAVES + 1):
         far = 2.0**octaves
-        both = [(own[s], own[t]) for _, own in left for s in own for t in (s / far, s * far) if t in own]
+        both = [
+            (by_size[s], by_size[t])
+            for _, by_size in left
+            for s in by_size
+            for t in (s / far, s * far)
+            if t in by_size
+        ]
         sizes.append(round(min(median_slope(both), *sizes, 1.0), 3))
     return KeptShares(tuple(ranks), round(pair_slope(other_kind), 3), tuple(sizes))
 

@@ -118,8 +118,8 @@ class Residuals(msgspec.Struct, frozen=True):
 
     def log_correction(self, setting: ResidualSetting, sizes: Floats) -> Floats:
         """The centre by size, log(expected / formula): the sum over the setting's regimes."""
-        known = [self.centre[name] for name in setting.regime_names if name in self.centre]
-        return at_sizes(np.sum(known, axis=0) if known else np.zeros(len(KNOTS)), sizes)
+        centres = [self.centre[name] for name in setting.regime_names if name in self.centre]
+        return at_sizes(np.sum(centres, axis=0) if centres else np.zeros(len(KNOTS)), sizes)
 
     def band_half_widths(self, setting: ResidualSetting, sizes: Floats) -> tuple[Floats, Floats]:
         """Half-widths of the band of one prediction by size, in log time: below and above.
@@ -133,7 +133,7 @@ class Residuals(msgspec.Struct, frozen=True):
         return at_sizes(self.low, sizes), at_sizes(self.high, sizes)
 
     def deviation_correlation(
-        self, one: ResidualSetting, other: ResidualSetting, octaves: Floats | float
+        self, setting: ResidualSetting, other: ResidualSetting, octaves: Floats | float
     ) -> Floats:
         """Correlation of two deviations whose sizes are `octaves` doublings apart.
 
@@ -141,10 +141,10 @@ class Residuals(msgspec.Struct, frozen=True):
         kept.share_among_ranks(|log2 ranks / ranks|), kept.at_size(octaves) and, if collectives differ,
         kept.kind.
         """
-        if (one.machine, one.several_nodes) != (other.machine, other.several_nodes):
+        if (setting.machine, setting.several_nodes) != (other.machine, other.several_nodes):
             return np.zeros(np.shape(octaves))
-        shared = float(self.kept.share_among_ranks(abs(np.log2(one.ranks / other.ranks))))
-        if one.kind != other.kind:
+        shared = float(self.kept.share_among_ranks(abs(np.log2(setting.ranks / other.ranks))))
+        if setting.kind != other.kind:
             shared *= self.kept.kind
         return np.asarray(shared * self.kept.at_size(octaves), np.float64)
 

@@ -102,15 +102,15 @@ def sweeps_of(
         ),
     }
     left_out: dict[str, int] = {}
-    for reason, of in unusable.items():
-        out = of(frame)
+    for reason, condition in unusable.items():
+        out = condition(frame)
         if out.any():
             left_out[reason] = int(out.sum())
             frame = frame[~out]
-    found = []
-    for (kind, ranks, nodes), own in frame.groupby(["kind", "group_size", "nodes"], sort=True):
-        times = own.groupby("bytes")["dur_ns"].median().sort_index()
-        found.append(
+    sweeps = []
+    for (kind, ranks, nodes), group in frame.groupby(["kind", "group_size", "nodes"], sort=True):
+        times = group.groupby("bytes")["dur_ns"].median().sort_index()
+        sweeps.append(
             Sweep(
                 str(kind),
                 int(ranks),
@@ -121,7 +121,7 @@ def sweeps_of(
                 source,
             )
         )
-    return found, left_out
+    return sweeps, left_out
 
 
 def merge_sweeps(sweeps: Iterable[Sweep]) -> list[Sweep]:
@@ -129,7 +129,7 @@ def merge_sweeps(sweeps: Iterable[Sweep]) -> list[Sweep]:
     groups: dict[tuple[str, int, int], list[Sweep]] = {}
     for sweep in sweeps:
         groups.setdefault((sweep.kind, sweep.ranks, sweep.nodes), []).append(sweep)
-    return [_merge_group(own) for own in groups.values()]
+    return [_merge_group(group) for group in groups.values()]
 
 
 def _merge_group(sweeps: list[Sweep]) -> Sweep:

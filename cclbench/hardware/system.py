@@ -109,8 +109,8 @@ class ScaleOut(msgspec.Struct, frozen=True):
         """Software latency of `transport` (default: the machine's own), s; None if not known."""
         if transport in (None, self.transport) and self.transport_latency_s is not None:
             return self.transport_latency_s
-        known = self.fabric.transports.get(transport or self.transport or "")
-        return known.latency_s if known else None
+        software = self.fabric.transports.get(transport or self.transport or "")
+        return software.latency_s if software else None
 
 
 class System(msgspec.Struct, frozen=True):

@@ -60,7 +60,7 @@ class SweepValidation:
     def by_band(self) -> dict[str, DeviationSummary]:
         """Summary of each size band that was measured."""
         parts = {band: [each for each in self.size_deviations if each.size_band == band] for band in BANDS}
-        return {band: own for band, part in parts.items() if (own := summarise_deviations(part))}
+        return {band: summary for band, part in parts.items() if (summary := summarise_deviations(part))}
 
     @property
     def suspect_bands(self) -> dict[str, DeviationSummary]:
@@ -68,14 +68,16 @@ class SweepValidation:
 
         Each is judged by its own rows: without GPUDirect small messages, most rows of a sweep, are right.
         """
-        return {band: own for band, own in self.by_band.items() if own.is_suspect}
+        return {band: summary for band, summary in self.by_band.items() if summary.is_suspect}
 
     @property
     def suspicion(self) -> str | None:
         """How much slower than predicted the suspect bands are, and a likely cause; None if none is."""
         if not self.suspect_bands:
             return None
-        times = ", ".join(f"{own.slower:.1f} times {band}" for band, own in self.suspect_bands.items())
+        times = ", ".join(
+            f"{summary.slower:.1f} times {band}" for band, summary in self.suspect_bands.items()
+        )
         return f"suspicious: slower than predicted, {times}; possibly {self._likely_cause()}"
 
     def _likely_cause(self) -> str:
@@ -122,7 +124,7 @@ def validation_rows(
             rows.append(shared | {"reason": each.found.reason})
             continue
         reasons = [each.suspicion]
-        if calibration is not None and sweep.kind not in {own.kind for own in calibration.sweeps}:
+        if calibration is not None and sweep.kind not in {entry.kind for entry in calibration.sweeps}:
             reasons.append(
                 f"the calibration has no sweep of {sweep.kind}: deviations of other collectives apply"
             )
@@ -132,20 +134,20 @@ def validation_rows(
     if len(checked) > 1:
         sound = [each for each in checked if each.size_deviations and not each.suspect_bands]
         left_out = None if len(sound) == len(checked) else "excludes sweeps that are suspect or have no price"
-        together = [one for each in sound for one in each.size_deviations]
+        together = [deviation for each in sound for deviation in each.size_deviations]
         rows += _by_size(blank | {"reason": left_out}, together)
     return rows
 
 
-def _by_size(shared: dict[str, Any], found: Sequence[Deviation]) -> Iterator[dict[str, Any]]:
+def _by_size(shared: dict[str, Any], deviations: Sequence[Deviation]) -> Iterator[dict[str, Any]]:
     for band in (*BANDS, ALL_SIZES):
-        own = summarise_deviations([each for each in found if band in (ALL_SIZES, each.size_band)])
-        if own is not None:
+        summary = summarise_deviations([each for each in deviations if band in (ALL_SIZES, each.size_band)])
+        if summary is not None:
             yield shared | {
                 "sizes": band,
-                "count": own.count,
-                "median_error": own.median,
-                "p90_error": own.p90,
-                "within_band": own.within,
-                "measured_over_model": own.slower,
+                "count": summary.count,
+                "median_error": summary.median,
+                "p90_error": summary.p90,
+                "within_band": summary.within,
+                "measured_over_model": summary.slower,
             }

@@ -55,8 +55,8 @@ def class_marks(setting: ResidualSetting, sizes: Floats) -> tuple[tuple[str, ...
 
 
 def _class_mark(name: str, number: int, band: str) -> str | None:
-    known = residual_table().classes.get(name)
-    machines, error = (0, None) if known is None else (known.machines[number], known.errors[number])
+    scores = residual_table().classes.get(name)
+    machines, error = (0, None) if scores is None else (scores.machines[number], scores.errors[number])
     if error is None:
         return f"weak class: {name}, {band}: published machines: none"
     if error > PROMISED_ERRORS[number]:

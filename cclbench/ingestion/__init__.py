@@ -49,7 +49,7 @@ Reading = Callable[
 
 
 def ingest(
-    found: Source,
+    source: Source,
     store: Store,
     options: Options,
     *,
@@ -62,15 +62,15 @@ def ingest(
         from cclbench.normalize.steps import step_patterns
 
         step_patterns(options.step_annotation)
-    card = found.load_card()
+    card = source.load_card()
     measured, calibration = None, None
-    if found.card is not None and card is not None and card.hardware.calibration is not None:
+    if source.card is not None and card is not None and card.hardware.calibration is not None:
         # Measurements of the machine: the calibration that the card names, relative to the card.
-        measured = found.card.parent / card.hardware.calibration
+        measured = source.card.parent / card.hardware.calibration
         calibration = calibration_at(measured, card.hardware.system)
     of_run = (*code_versions(), options, *filter(None, [calibration]))
-    fingerprint = found.fingerprint(*of_run)
-    run = f"{found.name}-{fingerprint[:8]}"
+    fingerprint = source.fingerprint(*of_run)
+    run = f"{source.name}-{fingerprint[:8]}"
     kept = store.find(run)
     if kept is not None and kept.is_current(fingerprint):
         return kept
@@ -80,19 +80,19 @@ def ingest(
     from cclbench.ingestion.traces import join_traces, read_traces
 
     line = None
-    if found.card is not None and card is not None:
-        line = CardLine(card.id, found.display_path(found.card), card.description)
+    if source.card is not None and card is not None:
+        line = CardLine(card.id, source.display_path(source.card), card.description)
     with store.new_run_folder(run) as folder:
-        engine.require_shared(folder, found.path)
+        engine.require_shared(folder, source.path)
         common = Manifest(
             run=run,
             fingerprint=fingerprint,
-            source=found.display_path(found.path),
+            source=source.display_path(source.path),
             card=line,
             ingest=options,
         )
 
-        evidence = ingest_evidence(found.evidence, folder, engine=engine, progress=progress)
+        evidence = ingest_evidence(source.evidence, folder, engine=engine, progress=progress)
 
         def traces(of_kind: Source, into: Path) -> Manifest:
             if not of_kind.files:
@@ -102,25 +102,25 @@ def ingest(
             read = (reading or read_traces)(files, into, options, engine, progress)
             return join_traces(of_kind, card, into, common, read, evidence, engine=engine, progress=progress)
 
-        first, *others = by_kind(found.files) or [()]
+        first, *others = by_kind(source.files) or [()]
         stored: list[StoredFile] = []
         for files in others:
             place = place_of(files, first)
-            of_kind = traces(replace(found, files=files, beside=()), folder / place)
-            written = _write_manifest(folder / place, found, calibration, of_kind)
+            of_kind = traces(replace(source, files=files, beside=()), folder / place)
+            written = _write_manifest(folder / place, source, calibration, of_kind)
             stored += [msgspec.structs.replace(file, path=f"{place}/{file.path}") for file in written.files]
-        own = traces(replace(found, files=first), folder)
-        whole = msgspec.structs.replace(
-            own,
+        first_manifest = traces(replace(source, files=first), folder)
+        run_manifest = msgspec.structs.replace(
+            first_manifest,
             sources=[files[0].reader for files in others],
             evidence=evidence.files,
-            notes=[*_source_notes(found, first, others, measured), *evidence.notes, *own.notes],
+            notes=[*_source_notes(source, first, others, measured), *evidence.notes, *first_manifest.notes],
             stored=stored,
         )
-        _write_manifest(folder, found, calibration, whole)
-        found.require_unchanged()
-        beside = [path for path in (found.card, *found.description_files) if path is not None]
-        if beside and found.fingerprint(*of_run) != fingerprint:
+        _write_manifest(folder, source, calibration, run_manifest)
+        source.require_unchanged()
+        beside = [path for path in (source.card, *source.description_files) if path is not None]
+        if beside and source.fingerprint(*of_run) != fingerprint:
             where = " or ".join(map(str, beside))
             raise InputError("changed while it was read", where=where, hint="wait for its writer")
     return store.get(run)
@@ -140,11 +140,11 @@ def place_of(files: Sequence[SourceFile], first: Sequence[SourceFile]) -> str:
 
 
 def _write_manifest(
-    folder: Path, found: Source, calibration: Calibration | None, manifest: Manifest
+    folder: Path, source: Source, calibration: Calibration | None, manifest: Manifest
 ) -> Manifest:
     """Write the card, the calibration and, last, the manifest."""
-    if found.card is not None:
-        shutil.copyfile(found.card, folder / "card.yaml")
+    if source.card is not None:
+        shutil.copyfile(source.card, folder / "card.yaml")
     if calibration is not None:
         from cclbench.hardware.calibration import OF_RUN, write_calibration
 
@@ -168,15 +168,17 @@ def calibration_at(path: Path, system: str | None) -> Calibration:
 
 
 def _source_notes(
-    found: Source, first: Sequence[SourceFile], others: Sequence[Sequence[SourceFile]], measured: Path | None
+    source: Source, first: Sequence[SourceFile], others: Sequence[Sequence[SourceFile]], measured: Path | None
 ) -> list[str]:
-    notes = list(found.notes)
-    ignored = [name for name in found.ignored if name not in found.unread and found.path / name != measured]
+    notes = list(source.notes)
+    ignored = [
+        name for name in source.ignored if name not in source.unread and source.path / name != measured
+    ]
     if ignored:
         files = f"{len(ignored)} file{'s'[: len(ignored) != 1]}"
         notes.append(f"{files} in the folder not recognised and not read: {first_few(ignored)}")
-    for what in dict.fromkeys(found.unread.values()):
-        names = [name for name, told in found.unread.items() if told == what]
+    for what in dict.fromkeys(source.unread.values()):
+        names = [name for name, reason in source.unread.items() if reason == what]
         files = f"{len(names)} file{'s'[: len(names) != 1]}"
         notes.append(f"{files} in the folder not read: {first_few(names)}; each {what}")
     if others:

@@ -100,14 +100,14 @@ def match_ranks(
             # Number the calls by their place in the order that all ranks share.
             connection.execute("TRUNCATE calls")
             _read_calls(connection, place / "run", ranks, _PLACE_OF_RANK)
-        found = matching.match(connection)
-    estimated = _estimate_clocks(found, places, ranks)
-    arrival = estimated.correct_times(found.rank, found.start_ns)
-    wrong = _contradicting_instances(found, estimated, arrival)
+        matches = matching.match(connection)
+    estimated = _estimate_clocks(matches, places, ranks)
+    arrival = estimated.correct_times(matches.rank, matches.start_ns)
+    wrong = _contradicting_instances(matches, estimated, arrival)
     if len(wrong):
-        found = found.drop_instances(wrong)
-        estimated = _estimate_clocks(found, places, ranks)
-        arrival = estimated.correct_times(found.rank, found.start_ns)
+        matches = matches.drop_instances(wrong)
+        estimated = _estimate_clocks(matches, places, ranks)
+        arrival = estimated.correct_times(matches.rank, matches.start_ns)
     groups = read_table(folder / "groups.parquet", GROUPS)
     dimensions = {
         group: dimension
@@ -117,20 +117,20 @@ def match_ranks(
     overshoot: list[int] = []
     engine.gather(
         _write_matched,
-        _write_tasks(folder, ranks, found, arrival, dimensions),
+        _write_tasks(folder, ranks, matches, arrival, dimensions),
         overshoot.append,
         progress=progress,
         what="matching ranks",
         size_bytes=size_bytes,
     )
-    complete = found.present == found.expected
+    complete = matches.present == matches.expected
     matched = MatchingCounts(
-        rows=found.rows,
-        matched=len(found.row),
-        instances=len(found.present),
+        rows=matches.rows,
+        matched=len(matches.row),
+        instances=len(matches.present),
         complete=int(complete.sum()),
         partial=int((~complete).sum()),
-        unmatched=found.unmatched,
+        unmatched=matches.unmatched,
         contradicted_instances=len(wrong),
         wait_beyond_duration_ns=max(overshoot, default=0),
     )
@@ -153,24 +153,26 @@ def _read_calls(
         raise
 
 
-def _estimate_clocks(found: matching.Matching, places: Places, ranks: Sequence[int]) -> clocks.Clocks:
+def _estimate_clocks(matches: matching.Matching, places: Places, ranks: Sequence[int]) -> clocks.Clocks:
     every = np.array(ranks, np.int64)
     clock = np.array([places.clocks.get(rank, rank) for rank in ranks], np.int64)
     # The ends of a collective show the clocks only if nobody may leave before others arrive.
-    together = np.ones(len(found.present), np.bool_)
-    together[found.instance[found.may_leave]] = False
-    rows = together[found.instance]
-    clock_of = clock.astype(np.int32)[index_of(every, found.rank[rows])]
-    host = np.array([places.hosts.get(one, -1) for one in np.unique(clock_of).tolist()], np.int32)
-    instance = (np.cumsum(together) - 1)[found.instance[rows]]
-    return clocks.for_all(clocks.estimate_clocks(clock_of, instance, found.end_ns[rows], host), every, clock)
+    together = np.ones(len(matches.present), np.bool_)
+    together[matches.instance[matches.may_leave]] = False
+    rows = together[matches.instance]
+    clock_of = clock.astype(np.int32)[index_of(every, matches.rank[rows])]
+    host = np.array([places.hosts.get(rank, -1) for rank in np.unique(clock_of).tolist()], np.int32)
+    instance = (np.cumsum(together) - 1)[matches.instance[rows]]
+    return clocks.for_all(
+        clocks.estimate_clocks(clock_of, instance, matches.end_ns[rows], host), every, clock
+    )
 
 
-def _contradicting_instances(found: matching.Matching, estimated: clocks.Clocks, arrival: Int64) -> Int64:
+def _contradicting_instances(matches: matching.Matching, estimated: clocks.Clocks, arrival: Int64) -> Int64:
     """Instances whose ranks were never all inside the collective at the same time."""
     tolerance = int(np.ceil(2 * estimated.worst_residual_ns)) + 1
-    left = estimated.correct_times(found.rank, found.end_ns)
-    return matching.contradicting_instances(found.instance, arrival, left, tolerance, found.may_leave)
+    left = estimated.correct_times(matches.rank, matches.end_ns)
+    return matching.contradicting_instances(matches.instance, arrival, left, tolerance, matches.may_leave)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,23 +213,23 @@ class _Matched:
 def _write_tasks(
     folder: Path,
     ranks: Sequence[int],
-    found: matching.Matching,
+    matches: matching.Matching,
     arrival: Int64,
     dimensions: Mapping[str, str],
 ) -> list[tuple[list[_Matched], Mapping[str, str]]]:
     """Tasks of up to `_RANKS_A_TASK` ranks' rows, each with the dimensions by group."""
-    latest = matching.latest_starts(found.instance, arrival, len(found.present))[found.instance]
-    duration = found.end_ns - found.start_ns
-    if found.may_leave.any():
-        seen = matching.latest_starts_seen(found.instance, arrival, arrival + duration)
-        latest = np.where(found.may_leave, seen, latest)
-    complete = (found.present == found.expected)[found.instance]
-    bounds = np.searchsorted(found.rank, np.array([*ranks, np.iinfo(np.int32).max], np.int32)).tolist()
-    own = [
+    latest = matching.latest_starts(matches.instance, arrival, len(matches.present))[matches.instance]
+    duration = matches.end_ns - matches.start_ns
+    if matches.may_leave.any():
+        latest_by_end = matching.latest_starts_seen(matches.instance, arrival, arrival + duration)
+        latest = np.where(matches.may_leave, latest_by_end, latest)
+    complete = (matches.present == matches.expected)[matches.instance]
+    bounds = np.searchsorted(matches.rank, np.array([*ranks, np.iinfo(np.int32).max], np.int32)).tolist()
+    rank_rows = [
         _Matched(
             path=path_of(folder, rank),
-            row=found.row[begin:end] & (1 << 32) - 1,
-            instance=found.instance[begin:end],
+            row=matches.row[begin:end] & (1 << 32) - 1,
+            instance=matches.instance[begin:end],
             arrival_ns=arrival[begin:end],
             latest_ns=latest[begin:end],
             duration_ns=duration[begin:end],
@@ -235,7 +237,7 @@ def _write_tasks(
         )
         for rank, (begin, end) in zip(ranks, pairwise(bounds), strict=True)
     ]
-    return [(own[i : i + _RANKS_A_TASK], dimensions) for i in range(0, len(own), _RANKS_A_TASK)]
+    return [(rank_rows[i : i + _RANKS_A_TASK], dimensions) for i in range(0, len(rank_rows), _RANKS_A_TASK)]
 
 
 def _write_matched(task: tuple[list[_Matched], Mapping[str, str]]) -> int:
@@ -254,13 +256,13 @@ def _write_matched(task: tuple[list[_Matched], Mapping[str, str]]) -> int:
         ):
             for group in range(file.num_row_groups):
                 rows = checked_rows(file.read_row_group(group, use_threads=False), COLLECTIVES, rank.path)
-                here = slice(*np.searchsorted(rank.row, [done, done + len(rows)]))
+                row_range = slice(*np.searchsorted(rank.row, [done, done + len(rows)]))
                 unmatched = np.ones(len(rows), np.bool_)
-                unmatched[rank.row[here] - done] = False
+                unmatched[rank.row[row_range] - done] = False
                 columns = {}
                 for name, values in values_of.items():
                     column = np.full(len(rows), -1)
-                    column[~unmatched] = values[here]
+                    column[~unmatched] = values[row_range]
                     columns[name] = pa.array(column, mask=unmatched if name == "arrival_ns" else column < 0)
                 done += len(rows)
                 final.write(_with_dimensions(with_columns(rows, COLLECTIVES, columns), dimensions))

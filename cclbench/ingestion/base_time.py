@@ -60,13 +60,14 @@ def shift_times(task: ShiftTask) -> None:
     for path in sorted(task.folder.glob(f"*-{name}*.parquet")):
         _shift_file(path, task.target / path.name, base_ns, task.source)
     part = read_part_file(task.folder / f"{name}{SUFFIX}")
-    _shift_told(part.told, base_ns)
+    _shift_payloads(part.told, base_ns)
     part.device_steps = [
         msgspec.structs.replace(step, start_ns=step.start_ns + base_ns, end_ns=step.end_ns + base_ns)
         for step in part.device_steps
     ]
     part.annotations = [
-        replace(one, start_ns=one.start_ns + base_ns, end_ns=one.end_ns + base_ns) for one in part.annotations
+        replace(annotation, start_ns=annotation.start_ns + base_ns, end_ns=annotation.end_ns + base_ns)
+        for annotation in part.annotations
     ]
     if part.op_span is not None:
         part.op_span = part.op_span[0] + base_ns, part.op_span[1] + base_ns
@@ -89,9 +90,9 @@ def _shift_file(path: Path, target: Path, base_ns: int, source: Path) -> None:
             final.write(with_columns(rows, schema, shifted))
 
 
-def _shift_told(told: StatedPayloads, base_ns: int) -> None:
+def _shift_payloads(stated_payloads: StatedPayloads, base_ns: int) -> None:
     """Shift entries located by time; those located by a kernel's ordinal have none."""
-    by_time = np.asarray(told.row) < 0
+    by_time = np.asarray(stated_payloads.row) < 0
     for name in ("start_ns", "end_ns"):
-        times = np.asarray(getattr(told, name)) + np.where(by_time, base_ns, 0)
-        setattr(told, name, array("q", times.astype(np.int64).tobytes()))
+        times = np.asarray(getattr(stated_payloads, name)) + np.where(by_time, base_ns, 0)
+        setattr(stated_payloads, name, array("q", times.astype(np.int64).tobytes()))

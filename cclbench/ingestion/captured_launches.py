@@ -65,19 +65,19 @@ def _read_captures(file: SourceFile) -> list[Capture]:
     copies = pc.match_substring_regex(launches["name"].cast(pa.string()), "Memcpy|Memset")
     captures = []
     for thread, begin, end, alone in _capture_ranges(_sorted_rows(events, "other")):
-        own = np.flatnonzero((at >= begin) & (at < end) & (alone | (track == thread)))
-        none = np.full(len(own), -1, np.int64)
-        called = Operators(events, Launched(track[own], at[own], at[own], at[own], none))
+        rows = np.flatnonzero((at >= begin) & (at < end) & (alone | (track == thread)))
+        none = np.full(len(rows), -1, np.int64)
+        called = Operators(events, Launched(track[rows], at[rows], at[rows], at[rows], none))
         operator = called.link_rows().operator
         tables = operator_rows(called, 0, operator, called.host.calls.texts_of("shapes"), NO_MARKS)
         calls = pa.concat_tables([OPERATORS.empty_table(), *tables]).unify_dictionaries()
-        names = launches["launched"].take(pa.array(own)).combine_chunks().dictionary_encode()
+        names = launches["launched"].take(pa.array(rows)).combine_chunks().dictionary_encode()
         captures.append(
             Capture(
                 file=file.name,
                 batch=captured_batch(file.path),
                 kernels=Texts(names.indices.fill_null(-1).to_numpy(), names.dictionary.to_pylist()),
-                copies=copies.take(pa.array(own)).to_numpy(),
+                copies=copies.take(pa.array(rows)).to_numpy(),
                 calls=_by_index(calls, called.parents),
                 call=called.index_of(operator).astype(np.int32),
                 work=none,
@@ -103,7 +103,7 @@ def _capture_ranges(marks: pa.Table) -> list[tuple[int, int, int, bool]]:
             ranges.append((thread, begun.pop(thread), at))
     return [
         (thread, begin, end, all(t == thread or e <= begin or end <= b for t, b, e in ranges))
-        for thread, begin, end in sorted(ranges, key=lambda one: one[1])
+        for thread, begin, end in sorted(ranges, key=lambda span: span[1])
     ]
 
 
@@ -119,7 +119,10 @@ def _host_events(file: SourceFile) -> dict[str, pa.Table]:
         for rows in trace.batches:
             if isinstance(rows, Rows) and rows.side == "host":
                 batches[rows.kind].append(rows)
-    return {kind: pa.table(stated_columns(own, _COLUMNS.get(kind, SPANS))) for kind, own in batches.items()}
+    return {
+        kind: pa.table(stated_columns(kind_batches, _COLUMNS.get(kind, SPANS)))
+        for kind, kind_batches in batches.items()
+    }
 
 
 def _sorted_rows(events: Mapping[str, pa.Table], kind: str) -> pa.Table:
@@ -145,10 +148,10 @@ def _with_content_codes(captures: Sequence[Capture]) -> list[Capture]:
     parents = calls["parent"].fill_null(-1).to_numpy().copy()
     for begin, end in pairwise(first):
         parents[begin:end] += np.where(parents[begin:end] >= 0, begin, 0)
-    own = _codes_of_rows([_text_codes(calls[name]) for name in ("name", *ARGUMENTS)])
-    work, outer = own, parents
+    call_codes = _codes_of_rows([_text_codes(calls[name]) for name in ("name", *ARGUMENTS)])
+    work, outer = call_codes, parents
     while (outer >= 0).any():
-        work = _codes_of_rows([work, np.where(outer >= 0, own[outer], -1)])
+        work = _codes_of_rows([work, np.where(outer >= 0, call_codes[outer], -1)])
         outer = np.where(outer >= 0, parents[outer], -1)
     place = _codes_of_rows([work, _text_codes(calls["module"])])
     return [

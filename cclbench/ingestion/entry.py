@@ -39,21 +39,21 @@ def unclassified_kernels(parts: Sequence[PartRead]) -> manifest.Unclassified:
 def without_kernels(entries: Sequence[manifest.RankEntry]) -> list[manifest.RankEntry]:
     """Ranks whose device ran no kernel, if the device of another rank did."""
     device = [entry for entry in entries if entry.facts.works_on == "device"]
-    found = [entry for entry in device if ran_no_kernel(entry.facts, entry.rows)]
-    return found if len(found) < len(device) else []
+    idle_ranks = [entry for entry in device if ran_no_kernel(entry.facts, entry.rows)]
+    return idle_ranks if len(idle_ranks) < len(device) else []
 
 
 def step_entries(
     windows: Sequence[Window], periods: Periods | None, left_out: Counter[str]
 ) -> manifest.Steps:
     """The manifest's record of a rank's steps; `periods` are those of device windows and host steps."""
-    own = _step_windows(windows)
+    step_windows = _step_windows(windows)
     return manifest.Steps(
-        found=len(own),
-        closed=sum(1 for w in own if not w.open),
-        source=own[0].source if own else None,
+        found=len(step_windows),
+        closed=sum(1 for w in step_windows if not w.open),
+        source=step_windows[0].source if step_windows else None,
         left_out=dict(sorted(left_out.items())),
-        least_purity=_least_purity(own),
+        least_purity=_least_purity(step_windows),
         least_host_purity=_least_purity(_host_windows(windows)),
         device_period_ns=None if periods is None else periods.device_ns,
         host_period_ns=None if periods is None else periods.host_ns,
@@ -74,8 +74,8 @@ def _host_before(windows: Sequence[Window]) -> int | None:
 def _step_windows(windows: Sequence[Window]) -> list[Window]:
     """Step windows from the best source that the rank has."""
     for source in ("device", "module", "graph", "annotation"):
-        if found := [w for w in windows if w.source == source]:
-            return found
+        if source_windows := [w for w in windows if w.source == source]:
+            return source_windows
     return []
 
 
@@ -92,7 +92,7 @@ def _least_purity(windows: Sequence[Window]) -> float | None:
 def collectives_entry(rows: pa.Table, ungrouped: dict[str, int]) -> manifest.Collectives:
     """The manifest's record of `schema.COLLECTIVES` rows; `ungrouped` counts rows without a group."""
     sources, libraries = (
-        {one["values"]: one["counts"] for one in pc.value_counts(words.drop_null()).to_pylist()}
+        {entry["values"]: entry["counts"] for entry in pc.value_counts(words.drop_null()).to_pylist()}
         for words in (rows[name].cast(pa.string()) for name in ("payload_source", "library"))
     )
     return manifest.Collectives(
@@ -133,10 +133,10 @@ def rank_notes(
     impure = [w for w in of_device if w.purity is not None and w.purity < PURE]
     if impure:
         least = min(impure, key=lambda w: w.purity or 0.0)
-        own = humanise(least.purity or 0.0, "1")
+        least_share = humanise(least.purity or 0.0, "1")
         yield (
             f"{len(impure)} of {len(of_device)} step windows hold kernels that other steps launched: of the"
-            f" kernel time in step {least.step}'s window its own launches make up {own}"
+            f" kernel time in step {least.step}'s window its own launches make up {least_share}"
         )
     if periods is None or abs(periods.device_ns / periods.host_ns - 1) <= SAME_PERIOD:
         return

@@ -89,36 +89,41 @@ def ingest_evidence(
     files: Sequence[SourceFile], folder: Path, *, engine: Engine, progress: Progress | None
 ) -> EvidenceDone:
     """Write the tables of all files under `folder`."""
-    work = partial(_one, folder)
+    work = partial(_ingest_file, folder)
     tasks, size = list(enumerate(files)), sum(file.bytes for file in files)
     done = engine.map(work, tasks, progress=progress, what="reading evidence", size_bytes=size)
-    logs = [number for number, one in enumerate(done) if one.communicators]
+    logs = [number for number, file in enumerate(done) if file.communicators]
     joined, notes = join_communicators([done[number].communicators for number in logs]) if logs else ([], [])
     for number, parts in zip(logs, joined, strict=True):
         if done[number].entry.rows:
             _name_ranks(done[number].timings, parts)
             ranks = {part.rank for part in parts if part.rank is not None}
             done[number] = done[number]._replace(ranks=sorted(ranks))
-    listed = {group for one in done for group in one.groups}
-    listed |= {ProcessGroup(name="", ranks=group) for own in joined for one in own if (group := one.of.group)}
+    listed = {group for file in done for group in file.groups}
+    listed |= {
+        ProcessGroup(name="", ranks=group)
+        for memberships in joined
+        for membership in memberships
+        if (group := membership.of.group)
+    }
     groups = sorted(listed, key=lambda group: (group.ranks or (), group.name))
     calls: dict[str, dict[int, list[Path]]] = {}
-    for name in sort_by_precedence({one.entry.reader for one in done if one.ranks}):
-        for one in done:
-            for rank in one.ranks if one.entry.reader == name else ():
-                calls.setdefault(name, {}).setdefault(rank, []).append(one.timings)
-    return EvidenceDone([one.entry for one in done], groups, notes, calls)
+    for name in sort_by_precedence({file.entry.reader for file in done if file.ranks}):
+        for file in done:
+            for rank in file.ranks if file.entry.reader == name else ():
+                calls.setdefault(name, {}).setdefault(rank, []).append(file.timings)
+    return EvidenceDone([file.entry for file in done], groups, notes, calls)
 
 
-def _one(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
+def _ingest_file(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
     index, file = task
     reader = READERS.get(file.reader)
     assert reader.reads == "evidence"  # noqa: S101 - sources sort their files by it
     with plugin_code(type(reader).__module__):
-        told = reader.read(file.path)
+        evidence = reader.read(file.path)
     rows = {}
     for name in EVIDENCE:
-        table: pa.Table | None = getattr(told, name)
+        table: pa.Table | None = getattr(evidence, name)
         if table is not None and len(table):
             rows[name] = len(table)
             with closed_at_end(TableFile(_table_path(folder, name, index), EVIDENCE[name])) as target:
@@ -127,14 +132,18 @@ def _one(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
     entry = EvidenceFile(
         **msgspec.structs.asdict(manifest_file(file)),
         rows=rows,
-        facts=told.facts,
-        left_out=dict(sorted(told.left_out.items())),
-        notes=told.notes,
+        facts=evidence.facts,
+        left_out=dict(sorted(evidence.left_out.items())),
+        notes=evidence.notes,
     )
     ranks = (
-        told.timings["rank"].unique().drop_null().to_pylist() if reader.lists_calls and told.timings else []
+        evidence.timings["rank"].unique().drop_null().to_pylist()
+        if reader.lists_calls and evidence.timings
+        else []
     )
-    return _FileDone(entry, told.groups, told.communicators, _table_path(folder, "timings", index), ranks)
+    return _FileDone(
+        entry, evidence.groups, evidence.communicators, _table_path(folder, "timings", index), ranks
+    )
 
 
 def _table_path(folder: Path, table: str, index: int) -> Path:
@@ -148,30 +157,32 @@ def _name_ranks(path: Path, parts: Sequence[Membership]) -> None:
     ids = pa.array([group_id(part.of.group) if part.of.group else None for part in parts], pa.string())
     group = ids.dictionary_encode().cast(TIMINGS.field("group").type)
     joined = {part.of.number: part.of.ranks for part in parts}
-    known = sorted(
-        (number << _PLACES | place, rank) for number, own in joined.items() for place, rank in own.items()
+    pairs = sorted(
+        (number << _PLACES | place, rank)
+        for number, job_ranks in joined.items()
+        for place, rank in job_ranks.items()
     )
-    places, ranks = np.array([*known, (np.iinfo(np.int64).max, -1)], np.int64).T
+    places, ranks = np.array([*pairs, (np.iinfo(np.int64).max, -1)], np.int64).T
     written = path.with_suffix(".ranks")
     with opened_table(path, TIMINGS) as file, closed_at_end(TableFile(written, TIMINGS)) as target:
         for batch in file.iter_batches(_ROWS, use_threads=False):
             table = pa.Table.from_batches([batch]).cast(TIMINGS)
-            own = table["communicator"].to_numpy()
+            communicator = table["communicator"].to_numpy()
             columns = {
-                "rank": _known_ranks(rank[own]),
-                "group": group.take(pa.array(own)),
-                "communicator": pa.array(number[own]),
+                "rank": _rank_column(rank[communicator]),
+                "group": group.take(pa.array(communicator)),
+                "communicator": pa.array(number[communicator]),
             }
             for end in ("src_rank", "dst_rank"):
                 within = table[end].fill_null(-1).to_numpy().astype(np.int64)
-                place = number[own].astype(np.int64) << _PLACES | np.maximum(within, 0)
+                place = number[communicator].astype(np.int64) << _PLACES | np.maximum(within, 0)
                 at = np.searchsorted(places, place)
-                columns[end] = _known_ranks(np.where((within >= 0) & (places[at] == place), ranks[at], -1))
+                columns[end] = _rank_column(np.where((within >= 0) & (places[at] == place), ranks[at], -1))
             target.write(with_columns(table, TIMINGS, columns))
     written.replace(path)
 
 
-def _known_ranks(ranks: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
+def _rank_column(ranks: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
     return pa.array(ranks.astype(np.int32), mask=ranks < 0)
 
 

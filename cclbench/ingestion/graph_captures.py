@@ -97,20 +97,20 @@ def join_captures(
         number, pairs, in_order = chosen
         calls = captures[number].calls if in_order else _without_modules(captures[number].calls)
         call = np.append(captures[number].call, np.int32(-1))[pairs.launch]
-        known, call = own_rows[index][call >= 0], call[call >= 0]
-        operator[known] = first_id + call
+        linked_rows, call = own_rows[index][call >= 0], call[call >= 0]
+        operator[linked_rows] = first_id + call
         if in_order:
             if number not in paths:
                 words = calls["module"].to_pylist()
                 paths[number] = np.array([-1 if word is None else modules[word] for word in words], np.int32)
-            module[known] = paths[number][call]
-        joined.append(_Joined(launches[index], calls, first_id, known, call))
+            module[linked_rows] = paths[number][call]
+        joined.append(_Joined(launches[index], calls, first_id, linked_rows, call))
         first_id += len(calls)
         without_row += pairs.without_row
     length = rows.ends - rows.starts
     in_graphs, with_call = (
         np.concatenate([np.empty(0, np.int64), *parts])
-        for parts in (own_rows.values(), (one.rows for one in joined))
+        for parts in (own_rows.values(), (replay.rows for replay in joined))
     )
     joins = GraphJoins(
         launches=len(launches),
@@ -122,7 +122,7 @@ def join_captures(
         launches_without_row=without_row,
         refused=dict(refused.most_common()),
     )
-    tables = (_replay_calls(rank, one, rows) for one in joined)
+    tables = (_replay_calls(rank, replay, rows) for replay in joined)
     return GraphReplays(operator, Texts(module, list(modules)), joins, tables)
 
 
@@ -152,9 +152,9 @@ class _Choice:
         self._replays: list[ReplayedKernels] = []
         self._replay: dict[int, int] = {}
         """Number of the launch's replay: most launches run the same kernels as others."""
-        for index, own in own_rows.items():
-            _, stream = np.unique(rows.stream[own], return_inverse=True)
-            replay = ReplayedKernels(rows.kernels.codes[own].astype(np.int64), stream)
+        for index, launch_rows in own_rows.items():
+            _, stream = np.unique(rows.stream[launch_rows], return_inverse=True)
+            replay = ReplayedKernels(rows.kernels.codes[launch_rows].astype(np.int64), stream)
             self._replay[index] = numbers.setdefault(replay.key, len(numbers))
             self._replays += [replay] if len(numbers) > len(self._replays) else []
         self._pairs: dict[tuple[int, int], KernelPairs | Misfit] = {}
@@ -186,9 +186,11 @@ class _Choice:
         kernels = self._replays[replay].kernels.tobytes()
         equal = [number for number in self._first_of_work if self._works[number][0] == kernels]
         pairs = [(self._works[number], self._pair(number, replay)) for number in equal or self._first_of_work]
-        works = {work: one.loss for work, one in pairs if isinstance(one, KernelPairs)}
+        works = {work: pair.loss for work, pair in pairs if isinstance(pair, KernelPairs)}
         if not works:
-            nearest = max((one for _, one in pairs if isinstance(one, Misfit)), key=lambda one: one.common)
+            nearest = max(
+                (pair for _, pair in pairs if isinstance(pair, Misfit)), key=lambda misfit: misfit.common
+            )
             return nearest.why
         works = {work: loss for work, loss in works.items() if loss == 0} or works
         fitting = [number for number, work in enumerate(self._works) if work in works]
@@ -218,8 +220,10 @@ class _Choice:
 
 def _kernel_codes(capture: Capture, codes: dict[str, int]) -> Int64:
     """Code of each launch's kernel by `codes`, which grow; −1 for a copy, −2 where the name is not stated."""
-    own = np.array([*(codes.setdefault(word, len(codes)) for word in capture.kernels.words), -2], np.int64)
-    return np.where(capture.copies, -1, own[capture.kernels.codes])
+    word_codes = np.array(
+        [*(codes.setdefault(word, len(codes)) for word in capture.kernels.words), -2], np.int64
+    )
+    return np.where(capture.copies, -1, word_codes[capture.kernels.codes])
 
 
 def _without_modules(calls: pa.Table) -> pa.Table:
@@ -231,9 +235,9 @@ def _without_modules(calls: pa.Table) -> pa.Table:
 
 def _replay_calls(rank: int, joined: _Joined, rows: GraphRows) -> pa.Table:
     """The calls of one replay, at the time of its graph's launch."""
-    launch, calls, first_id, own, call = joined
+    launch, calls, first_id, replay_rows, call = joined
     length = len(calls)
-    kernels, busy = device_time(call, rows.starts[own], rows.ends[own], length)
+    kernels, busy = device_time(call, rows.starts[replay_rows], rows.ends[replay_rows], length)
     phase = pa.DictionaryArray.from_arrays(np.zeros(length, np.int8), pa.array([launch.phase]))
     columns = {
         "rank": np.full(length, rank, np.int32),

@@ -40,16 +40,16 @@ class StatedGroups:
         self._descriptions: dict[str, set[str]] = {}
         for group in listed:
             if group.ranks:
-                own = self._ranks.setdefault(group_id(group.ranks), tuple(sorted(set(group.ranks))))
+                ranks = self._ranks.setdefault(group_id(group.ranks), tuple(sorted(set(group.ranks))))
                 called = group.description or group.name
-                self._descriptions.setdefault(group_id(own), set()).update([called] if called else [])
+                self._descriptions.setdefault(group_id(ranks), set()).update([called] if called else [])
 
     def add(self, rank: RankDone) -> None:
         """Add the groups of another rank."""
         for group, ranks in rank.groups.items():
             self._ranks.setdefault(group, ranks)
-        for group, told in rank.descriptions.items():
-            self._descriptions.setdefault(group, set()).update(told)
+        for group, descriptions in rank.descriptions.items():
+            self._descriptions.setdefault(group, set()).update(descriptions)
 
     def write(self, folder: Path) -> None:
         """Write all groups as rows of `schema.GROUPS`."""
@@ -88,7 +88,7 @@ def infer_groups(
     stated = read_table(folder / "groups.parquet", GROUPS)["size"].to_numpy()
     if (stated > 1).any() or named:
         reason = f"the traces name process groups, and not those of {missing} collectives"
-        found = inferred_groups.Inference(None, reason)
+        inference = inferred_groups.Inference(None, reason)
     else:
         columns = connection.execute(
             'SELECT "rank", coalesce(enum_code(kind)::INTEGER, -1) AS kind, coalesce("size", -1) AS "size",'
@@ -98,13 +98,13 @@ def infer_groups(
         calls = inferred_groups.JobCalls(
             **columns, libraries=[library for (library,) in libraries], names=job.names
         )
-        found = inferred_groups.infer_group(calls, ranks, job.world)
+        inference = inferred_groups.infer_group(calls, ranks, job.world)
     group = None
-    if found.rule is not None:
+    if inference.rule is not None:
         group = group_id(tuple(ranks))
         _write_groups(folder, [(ranks, [])], "inferred")
         _assign_group(folder, ranks, group)
-    return InferredGroups(found.rule, group, found.reason)
+    return InferredGroups(inference.rule, group, inference.reason)
 
 
 def path_of(folder: Path, rank: int) -> Path:
@@ -124,7 +124,7 @@ def _assign_group(folder: Path, ranks: Sequence[int], group: str) -> None:
             other = ranks[1 - ranks.index(rank)]
             kind = table["kind"].cast(pa.string()).to_numpy(zero_copy_only=False)
             pair = np.isin(kind, ("send", "recv"))
-            for end, own in (("src_rank", "send"), ("dst_rank", "recv")):
-                columns[end] = pa.array(np.where(kind == own, rank, other).astype(np.int32), mask=~pair)
+            for end, own_kind in (("src_rank", "send"), ("dst_rank", "recv")):
+                columns[end] = pa.array(np.where(kind == own_kind, rank, other).astype(np.int32), mask=~pair)
         arrays = {name: pa.array(column) for name, column in columns.items()}
         write_table(path_of(folder, rank), with_columns(table, COLLECTIVES, arrays))

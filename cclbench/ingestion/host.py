@@ -48,8 +48,8 @@ class Host:
 
 def innermost_names(rows: Named, chosen: Callable[[str], bool], track: Int64, at: Int64) -> Index:
     """Name code of the innermost range with a `chosen` name around each instant, −1 for none."""
-    own = rows.select_ranges(rows.name_is(chosen))
-    return np.append(own.name, np.int32(-1))[own.ranges.innermost_at(track, at)]
+    named_ranges = rows.select_ranges(rows.name_is(chosen))
+    return np.append(named_ranges.name, np.int32(-1))[named_ranges.ranges.innermost_at(track, at)]
 
 
 def _is_step(name: str) -> bool:

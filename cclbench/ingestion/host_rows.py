@@ -108,7 +108,7 @@ def read_calls(events: EventTables, launched: Mapping[int, Int64] | None, stated
             "id": np.where(unknown, -1 - place, batch["operator"].fill_null(0).to_numpy()),
             "sequence": batch["sequence"].fill_null(-1).to_numpy(),
             "in_backward": batch["forward_thread"].is_valid().to_numpy(zero_copy_only=False),
-            **{column: _text_codes(batch[column], own) for column, own in names.items()},
+            **{column: _text_codes(batch[column], texts) for column, texts in names.items()},
         }
         if launched is not None:
             accumulates = np.array([word == _ACCUMULATION for word in names["name"]], np.bool_)
@@ -126,7 +126,7 @@ def read_calls(events: EventTables, launched: Mapping[int, Int64] | None, stated
     columns = _concatenate_columns(parts, _CALLS)
     last = max(int(stated.max(initial=-1)), int(columns["id"].max(initial=-1)))
     columns["id"] = np.where(columns["id"] < 0, last - columns["id"], columns["id"])
-    rows = _sort_columns(columns, columns["id"], {name: list(own) for name, own in names.items()})
+    rows = _sort_columns(columns, columns["id"], {name: list(texts) for name, texts in names.items()})
     return replace(rows, gradients=_concatenate_columns(gradients, _GRADIENTS))
 
 
@@ -146,12 +146,12 @@ def _calls_read_inside(
             for calls in parts
         )
     )[0]
-    found = []
+    inner_calls = []
     for calls in others:
-        own = is_inner[calls["name"]]
-        own[own] = readers.is_inside(calls["track"][own], calls["start_ns"][own])
-        found.append(_select_rows(calls, own))
-    return found
+        is_read = is_inner[calls["name"]]
+        is_read[is_read] = readers.is_inside(calls["track"][is_read], calls["start_ns"][is_read])
+        inner_calls.append(_select_rows(calls, is_read))
+    return inner_calls
 
 
 def _select_rows(columns: Columns, chosen: Mask) -> Columns:
@@ -159,15 +159,15 @@ def _select_rows(columns: Columns, chosen: Mask) -> Columns:
 
 
 def read_named(
-    events: EventTables, kind: str, launched: Mapping[int, Int64] | None, wanted: Callable[[str], bool]
+    events: EventTables, kind: str, launched: Mapping[int, Int64] | None, predicate: Callable[[str], bool]
 ) -> HostRows:
-    """Host rows of a kind that have a `wanted` name and enclose a launch; any time if `launched` is None."""
+    """Host rows of a kind whose names fulfil `predicate`, all if `launched` is None, else around a launch."""
     names = Names()
     parts: list[Columns] = []
     for batch in _host_batches(events, kind, SPANS):
         words = batch["name"].dictionary.to_pylist()
-        own = np.array([wanted(word) for word in words], np.bool_)[batch["name"].indices.to_numpy()]
-        batch = batch.filter(pa.array(own))
+        is_match = np.array([predicate(word) for word in words], np.bool_)[batch["name"].indices.to_numpy()]
+        batch = batch.filter(pa.array(is_match))
         track, start, duration = (batch[name].to_numpy() for name in SPANS[:3])
         rows: Columns = {"track": track, "start_ns": start, "end_ns": start + duration}
         rows["name"] = _text_codes(batch["name"], names)

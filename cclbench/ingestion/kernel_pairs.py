@@ -91,8 +91,10 @@ def pair_kernels(capture: Capture, kernels: Int64, replay: ReplayedKernels) -> K
 def _equal_names(a: Int64, b: Int64) -> int:
     """Number of kernels that two sequences share, whatever their order."""
     _, code = np.unique(np.concatenate([a, b]), return_inverse=True)
-    own, other = (np.bincount(part, minlength=code.max(initial=-1) + 1) for part in np.split(code, [len(a)]))
-    return int(np.minimum(own, other).sum())
+    counts_a, counts_b = (
+        np.bincount(part, minlength=code.max(initial=-1) + 1) for part in np.split(code, [len(a)])
+    )
+    return int(np.minimum(counts_a, counts_b).sum())
 
 
 def _pair_in_order(
@@ -125,17 +127,17 @@ def _pair_by_name(
     a, b = len(kernels), len(replay)
     _, code = np.unique(np.concatenate([kernels, replay.kernels]), return_inverse=True)
     names = code.max(initial=-1) + 1
-    own, other = code[:a], code[a:]
-    counts = np.bincount(own, minlength=names), np.bincount(other, minlength=names)
+    code_a, code_b = code[:a], code[a:]
+    counts = np.bincount(code_a, minlength=names), np.bincount(code_b, minlength=names)
     if (counts[0] > counts[1]).any() and (counts[0] < counts[1]).any():
         return Misfit(f"{numbers}, some with other kernels than the replay's", common)
-    key_a, key_b = own * (a + b) + occurrence(own), other * (a + b) + occurrence(other)
+    key_a, key_b = code_a * (a + b) + occurrence(code_a), code_b * (a + b) + occurrence(code_b)
     order = np.argsort(key_a)
     at = np.minimum(np.searchsorted(key_a, key_b, sorter=order), a - 1)
     launch = np.where(key_a[order[at]] == key_b, order[at], -1)
-    ordered = _is_uniform(other, replay.stream, names) & (counts[0] == counts[1])
-    certain = (ordered | _is_uniform(own, capture.place, names))[other] & (launch >= 0)
-    rows = np.flatnonzero(ordered[other])
+    ordered = _is_uniform(code_b, replay.stream, names) & (counts[0] == counts[1])
+    certain = (ordered | _is_uniform(code_a, capture.place, names))[code_b] & (launch >= 0)
+    rows = np.flatnonzero(ordered[code_b])
     later = ~begins(replay.stream[rows])
     if (np.diff(launch[rows], prepend=-1)[later] < 0).any():
         return Misfit(f"{numbers}, {common:,} of the same kernels but in another order", common)

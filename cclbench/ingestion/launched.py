@@ -27,8 +27,8 @@ class Launched:
 
     def by_thread(self) -> dict[int, Int64]:
         """Launch times of each thread, ns, sorted."""
-        known = self.at >= 0
-        track, at = self.track[known], self.at[known]
+        has_time = self.at >= 0
+        track, at = self.track[has_time], self.at[has_time]
         order = np.lexsort((at, track))
         track, at = track[order], at[order]
         first = np.flatnonzero(begins(track))

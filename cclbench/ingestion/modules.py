@@ -41,12 +41,12 @@ class Modules:
 
     def _module_code(self, name: int, parent: int | None) -> int:
         """Code of a module's run, from the code of its name and the code of the enclosing run."""
-        own = self._names[name].removeprefix(MODULE)
+        module_name = self._names[name].removeprefix(MODULE)
         if parent is None:
-            return self._first[name] if name in self._first else self._path_code(own)
+            return self._first[name] if name in self._first else self._path_code(module_name)
         if self.paths[parent].count("/") >= _DEEPEST:
             return parent
-        code = self._path_code(f"{self.paths[parent]}/{own}")
+        code = self._path_code(f"{self.paths[parent]}/{module_name}")
         self._first.setdefault(name, code)
         return code
 

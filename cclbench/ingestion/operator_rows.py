@@ -22,64 +22,70 @@ from cclbench.normalize.steps import Marks
 
 
 def operator_rows(
-    found: Operators, rank: int, operator: Int64, shapes: Texts, steps: Marks
+    operators: Operators, rank: int, operator: Int64, shapes: Texts, steps: Marks
 ) -> Iterator[pa.Table]:
     """Rows of `schema.OPERATORS`, a row group at a time.
 
     `operator` is the id of each device row's call, −1 for none; `shapes` are those of each call's inputs;
     `steps` are the host's.
     """
-    kernels, busy = _device_time(found, operator)
-    rows = found.host.calls
+    kernels, busy = _device_time(operators, operator)
+    rows = operators.host.calls
     calls = rows.columns
     texts = {
         "name": Texts(calls["name"], rows.words["name"]),
-        "phase": Texts(found.phase, PHASES),
-        "module": Texts(found.module, found.modules.paths),
-        "call_site": Texts(found.site, found.host.python.words["name"]),
-        "annotation": Texts(found.step, found.host.annotations.words["name"]),
+        "phase": Texts(operators.phase, PHASES),
+        "module": Texts(operators.module, operators.modules.paths),
+        "call_site": Texts(operators.site, operators.host.python.words["name"]),
+        "annotation": Texts(operators.step, operators.host.annotations.words["name"]),
         **{column: rows.texts_of(column) for column in ARGUMENTS},
         "shapes": shapes,
     }
-    for first in range(0, len(found), ROW_GROUP):
-        here = slice(first, first + ROW_GROUP)
-        start, sequence, parent = calls["start_ns"][here], calls["sequence"][here], found.parents[here]
+    for first in range(0, len(operators), ROW_GROUP):
+        row_range = slice(first, first + ROW_GROUP)
+        start, sequence, parent = (
+            calls["start_ns"][row_range],
+            calls["sequence"][row_range],
+            operators.parents[row_range],
+        )
         step = or_none(steps.numbers, steps.step_at(start)).astype(np.int32)
         columns = {
             "rank": np.full(len(start), rank, np.int32),
-            "operator": found.id[here],
-            "parent": _or_null(found.id[parent], parent),
-            "track": calls["track"][here],
+            "operator": operators.id[row_range],
+            "parent": _or_null(operators.id[parent], parent),
+            "track": calls["track"][row_range],
             "start_ns": start,
-            "end_ns": calls["end_ns"][here],
+            "end_ns": calls["end_ns"][row_range],
             "sequence": _or_null(sequence, sequence),
             "step": _or_null(step, step),
-            "recomputed": found.recomputed[here],
-            "kernels": kernels[here],
-            "device_ns": busy[here],
+            "recomputed": operators.recomputed[row_range],
+            "kernels": kernels[row_range],
+            "device_ns": busy[row_range],
         }
         columns |= {
-            name: _used_words(one.codes[here], one.words, OPERATORS.field(name).type)
-            for name, one in texts.items()
+            name: _used_words(column.codes[row_range], column.words, OPERATORS.field(name).type)
+            for name, column in texts.items()
         }
         yield pa.table([columns[name] for name in OPERATORS.names], schema=OPERATORS)
 
 
-def _device_time(found: Operators, operator: Int64) -> tuple[Int64, Int64]:
+def _device_time(operators: Operators, operator: Int64) -> tuple[Int64, Int64]:
     """Number of device rows that each call launched itself, and their union, ns."""
-    if found.launched is None:
-        return np.zeros(len(found), np.int64), _own_time(found)
-    call = found.index_of(operator)
-    own = call >= 0
-    return device_time(call[own], found.launched.starts[own], found.launched.ends[own], len(found))
+    if operators.launched is None:
+        return np.zeros(len(operators), np.int64), _own_time(operators)
+    call = operators.index_of(operator)
+    has_call = call >= 0
+    return device_time(
+        call[has_call], operators.launched.starts[has_call], operators.launched.ends[has_call], len(operators)
+    )
 
 
-def _own_time(found: Operators) -> Int64:
+def _own_time(operators: Operators) -> Int64:
     """Time of each call outside of the calls that it makes, ns; 0 for wrappers of operators."""
-    rows = found.host.calls
+    rows = operators.host.calls
     lasts = rows.columns["end_ns"] - rows.columns["start_ns"]
-    inside, called = np.zeros(len(found), np.int64), found.parents >= 0
-    np.add.at(inside, found.parents[called], lasts[called])
+    inside, called = np.zeros(len(operators), np.int64), operators.parents >= 0
+    np.add.at(inside, operators.parents[called], lasts[called])
     return np.where(rows.named_ranges.name_is(is_wrapper), 0, np.maximum(lasts - inside, 0))
 
 
@@ -93,5 +99,5 @@ def _used_words(codes: Index, words: Sequence[str], kind: pa.DictionaryType) -> 
     used = np.zeros(len(words) + 1, np.bool_)
     used[codes] = True
     number = np.append(np.cumsum(used[:-1]) - 1, -1)
-    own = [words[code] for code in np.flatnonzero(used[:-1]).tolist()]
-    return Texts(number[codes], own).texts_of_rows(kind.index_type)
+    used_words = [words[code] for code in np.flatnonzero(used[:-1]).tolist()]
+    return Texts(number[codes], used_words).texts_of_rows(kind.index_type)

@@ -68,9 +68,9 @@ class Operators:
         of_node = np.append(sequence, -1)[node]
         lender = np.where(is_among(of_node, sequence[last]), np.searchsorted(sequence[last], of_node), -1)
         lender = np.append(last, -1)[lender]
-        for own in (self.module, self.site):
-            lent = np.where(lender >= 0, own[lender], -1)
-            np.copyto(own, lent, where=own < 0)
+        for codes in (self.module, self.site):
+            lent = np.where(lender >= 0, codes[lender], -1)
+            np.copyto(codes, lent, where=codes < 0)
 
     def __len__(self) -> int:
         return len(self.host.calls)

@@ -52,12 +52,12 @@ def argument_shapes(calls: Operators, operator: Int64, files: Sequence[Path], pe
     codes, words = shapes.codes.copy(), list(shapes.words)
     for call, first, end, count in zip(optimizers.tolist(), [0, *ends], ends, blocks.tolist(), strict=False):
         gradients = rows.gradients["shapes"][order[first:end]].tolist()
-        known = [size for code in gradients if code >= 0 and (size := sizes[code]) is not None]
+        gradient_sizes = [size for code in gradients if code >= 0 and (size := sizes[code]) is not None]
         recorded = _entries(words[codes[call]]) if codes[call] >= 0 else []
-        chunks = sum(-(-math.prod(size) // _CHUNK) for size in known)
-        if not any(recorded) and len(known) == len(gradients) and 0 < chunks == count:
+        chunks = sum(-(-math.prod(size) // _CHUNK) for size in gradient_sizes)
+        if not any(recorded) and len(gradient_sizes) == len(gradients) and 0 < chunks == count:
             codes[call] = len(words)
-            words.append(msgspec.json.encode([[], known, *recorded[2:]]).decode())
+            words.append(msgspec.json.encode([[], gradient_sizes, *recorded[2:]]).decode())
     return Texts(codes, words)
 
 
@@ -79,9 +79,9 @@ def _kernel_blocks(calls: Int64, operator: Int64, files: Sequence[Path], pending
                 kept_before += len(of_row)
                 names = batch["name"].dictionary.to_pylist()
                 applies = np.array([_KERNEL in name for name in names], np.bool_)
-                own = applies[batch["name"].indices.to_numpy()][kept] & np.isin(of_row, calls)
-                call = order[np.searchsorted(calls, of_row[own], sorter=order)]
-                grid = batch["grid_x"].fill_null(0).to_numpy()[kept][own]
+                is_optimizer = applies[batch["name"].indices.to_numpy()][kept] & np.isin(of_row, calls)
+                call = order[np.searchsorted(calls, of_row[is_optimizer], sorter=order)]
+                grid = batch["grid_x"].fill_null(0).to_numpy()[kept][is_optimizer]
                 np.add.at(blocks, call, grid)
                 unknown[call[grid <= 0]] = True
     return np.where(unknown, 0, blocks)

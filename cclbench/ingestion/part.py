@@ -101,10 +101,10 @@ class _PartWriter:
             return
         if rows.kind == "op":
             self._widen_span(rows)
-            own = np.array([_communicates_itself(name) for name in rows.names], np.bool_)[rows.codes]
-            if own.any():
-                self._put_rows(rows.take_rows(np.flatnonzero(own)), pending=True)
-                rows = rows.take_rows(np.flatnonzero(~own))
+            is_transfer = np.array([_communicates_itself(name) for name in rows.names], np.bool_)[rows.codes]
+            if is_transfer.any():
+                self._put_rows(rows.take_rows(np.flatnonzero(is_transfer)), pending=True)
+                rows = rows.take_rows(np.flatnonzero(~is_transfer))
         elif rows.kind == "annotation" and rows.side == "host":
             self._collect_annotations(rows)
         self._put_rows(rows, pending=False)
@@ -112,9 +112,9 @@ class _PartWriter:
     def _require_valid(self, rows: Rows) -> None:
         """An error that names the reader for an unknown kind or side, and for times that are not whole."""
         gave = f"the reader {self.task.file.reader} gave"
-        for word, value, known in (("kind", rows.kind, KINDS), ("side", rows.side, SIDES)):
-            if value not in known:
-                raise CclbenchError(f"{gave} rows of {word} {value!r}", hint=near(value, known))
+        for word, value, vocabulary in (("kind", rows.kind, KINDS), ("side", rows.side, SIDES)):
+            if value not in vocabulary:
+                raise CclbenchError(f"{gave} rows of {word} {value!r}", hint=near(value, vocabulary))
         for column in ("start_ns", "dur_ns"):
             if (kept := getattr(rows, column).dtype).kind not in "iu":
                 hint = "times are whole nanoseconds: round those of the file"
@@ -207,9 +207,9 @@ def read_parts(task: PartTask) -> list[PartDone]:
     if not task.part.stream:
         return [read_part(task)]
     done = []
-    for one in task.inflated_parts():
-        done.append(read_part(one))
-        one.part.remove_inflated()
+    for part_task in task.inflated_parts():
+        done.append(read_part(part_task))
+        part_task.part.remove_inflated()
     return done
 
 
@@ -233,5 +233,5 @@ def _communicates_itself(name: str) -> bool:
     """Whether a host row is the transfer itself, not a call that starts one."""
     if _STARTS.match(name):
         return False
-    told = classify.collective_name(name)
-    return name.startswith("gloo:") or (told is not None and told.library in ("xla", "mpi"))
+    collective = classify.collective_name(name)
+    return name.startswith("gloo:") or (collective is not None and collective.library in ("xla", "mpi"))

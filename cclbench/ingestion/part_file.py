@@ -88,16 +88,16 @@ def read_part_file(path: Path) -> PartRead:
     """What `write_part` wrote, with paths in the same folder; `InputError` if it is damaged."""
     try:
         written = _DECODER.decode(path.read_bytes())
-        told = StatedPayloads()
-        told.payloads = {payload: code for code, payload in enumerate(written.payloads)}
+        stated_payloads = StatedPayloads()
+        stated_payloads.payloads = {payload: code for code, payload in enumerate(written.payloads)}
         for name, column in zip(_ENTRIES, written.entries, strict=True):
-            setattr(told, name, array("q", column))
-        _check_columns(told)
+            setattr(stated_payloads, name, array("q", column))
+        _check_columns(stated_payloads)
     except (OSError, ValueError, msgspec.DecodeError) as error:
         raise InputError(f"damaged: {error}", where=str(path), hint="read its source again") from None
     return PartRead(
         facts=written.facts,
-        told=told,
+        told=stated_payloads,
         dropped=Counter(written.dropped),
         cut=written.cut,
         device_rows_in_order=written.device_rows_in_order,
@@ -112,12 +112,12 @@ def read_part_file(path: Path) -> PartRead:
     )
 
 
-def _check_columns(told: StatedPayloads) -> None:
+def _check_columns(entries: StatedPayloads) -> None:
     """`ValueError` if columns differ in length or an entry refers to no payload."""
-    lengths = {len(getattr(told, name)) for name in _ENTRIES}
+    lengths = {len(getattr(entries, name)) for name in _ENTRIES}
     if len(lengths) > 1:
         raise ValueError("its columns differ in length")
-    if told.code and not 0 <= min(told.code) <= max(told.code) < len(told.payloads):
+    if entries.code and not 0 <= min(entries.code) <= max(entries.code) < len(entries.payloads):
         raise ValueError("an entry is about no payload")
 
 

@@ -75,7 +75,7 @@ _COLUMNS: Final = {
     **dict.fromkeys(("by_device", "is_kernel", "is_call", "kept", "unlinked"), np.bool_),
     "launch": np.int32,
 }
-_TELLING: Final = ("start_ns", "dur_ns", "track", "device", "correlation")
+_KEY_COLUMNS: Final = ("start_ns", "dur_ns", "track", "device", "correlation")
 """Columns that distinguish rows of one name."""
 
 
@@ -84,9 +84,9 @@ def scan_pending(files: list[Path], launches: Launches, on_device: bool, days: r
 
     A row that equals an earlier one is dropped as a repeat.
     """
-    found, repeats = _scan_without_repeats(files, launches, on_device, days, np.zeros(0, np.int64))
+    pending, repeats = _scan_without_repeats(files, launches, on_device, days, np.zeros(0, np.int64))
     # Few ranks have repeats: their files are read once more without them.
-    return _scan_without_repeats(files, launches, on_device, days, repeats)[0] if len(repeats) else found
+    return _scan_without_repeats(files, launches, on_device, days, repeats)[0] if len(repeats) else pending
 
 
 def _scan_without_repeats(
@@ -95,7 +95,7 @@ def _scan_without_repeats(
     """The rows without those at positions `repeats`, and the positions of rows that repeat an earlier one."""
     columns = ["start_ns", "dur_ns", "track", "device", "correlation", "category", "name"]
     columns += ["kind", "operator"]
-    found: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _COLUMNS}
+    chunks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _COLUMNS}
     identities = [np.empty(0, np.uint64)]
     names: dict[str, int] = {}
     kernels = rows = 0
@@ -104,7 +104,7 @@ def _scan_without_repeats(
     by_correlation: set[bool | None] = set()
     for path in files:
         kind = path.name.partition("-")[0]
-        calls_here = kind == ("kernel" if on_device else "op")
+        is_call_kind = kind == ("kernel" if on_device else "op")
         with parquet_file(path) as file:
             for batch in file.iter_batches(ROW_GROUP, columns=columns, use_threads=False):
                 alike = pc.equal(batch["operator"], batch["correlation"])
@@ -126,9 +126,9 @@ def _scan_without_repeats(
                 words, word = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
                 is_call = pc.equal(batch["category"].cast(pa.string()), "communication")
                 is_call = is_call.to_numpy(zero_copy_only=False)
-                if not calls_here:
+                if not is_call_kind:
                     is_call = is_call & np.array([_by_mpi(n) for n in words], np.bool_)[word]
-                here = np.flatnonzero(is_call & kept)
+                call_rows = np.flatnonzero(is_call & kept)
                 codes = np.array([names.setdefault(n, len(names)) for n in words], np.int64)
                 of_batch = {
                     "starts": start[kept],
@@ -140,12 +140,12 @@ def _scan_without_repeats(
                     "kept": kept,
                     "unlinked": unlinked[kept],
                     "operator": batch["operator"].fill_null(-1).to_numpy()[kept],
-                    "call_row": kernels + here if kind == "kernel" else np.full(len(here), -1),
-                    "call_track": batch["track"].to_numpy()[here],
-                    "call_name": codes[word[here]],
+                    "call_row": kernels + call_rows if kind == "kernel" else np.full(len(call_rows), -1),
+                    "call_track": batch["track"].to_numpy()[call_rows],
+                    "call_name": codes[word[call_rows]],
                 }
                 for column, values in of_batch.items():
-                    found[column].append(values)
+                    chunks[column].append(values)
                 identities.append(_row_hashes(batch, codes[word], rows))
                 rows += len(batch)
                 if kind == "kernel":
@@ -153,7 +153,7 @@ def _scan_without_repeats(
                     for row in np.flatnonzero(~kept).tolist():
                         left_out_ns[words[word[row]]] += int(duration[row])
     arrays: dict[str, npt.NDArray[Any]] = {
-        name: np.concatenate([np.empty(0, kind), *found.pop(name)], dtype=kind)
+        name: np.concatenate([np.empty(0, kind), *chunks.pop(name)], dtype=kind)
         for name, kind in _COLUMNS.items()
     }
     if by_correlation - {None} == {True}:
@@ -176,7 +176,7 @@ def _row_hashes(batch: pa.RecordBatch, name: Int64, before: int) -> npt.NDArray[
     """A hash of each row's distinguishing columns, shape (rows,); for a row without a duration its position,
     counted from `before`: several may be alike."""
     hashed = np.zeros(len(batch), np.uint64)
-    for column in (*(batch[told].fill_null(-1).to_numpy() for told in _TELLING), name):
+    for column in (*(batch[key].fill_null(-1).to_numpy() for key in _KEY_COLUMNS), name):
         # FNV-1a's step with its 64-bit prime, then a shift that brings high bits down.
         hashed = (hashed ^ column.astype(np.int64).view(np.uint64)) * np.uint64(0x100000001B3)
         hashed ^= hashed >> np.uint64(29)
@@ -186,24 +186,24 @@ def _row_hashes(batch: pa.RecordBatch, name: Int64, before: int) -> npt.NDArray[
 
 def _by_mpi(name: str) -> bool:
     """Whether a row is MPI communication by the host itself, whatever the device does."""
-    told = classify.collective_name(name)
-    return told is not None and told.library == "mpi"
+    collective = classify.collective_name(name)
+    return collective is not None and collective.library == "mpi"
 
 
 def _launch_indices(correlation: pa.Array, launches: Launches) -> Index:
     """Index of each row's launch, −1 for none."""
-    known = correlation.is_valid().to_numpy(zero_copy_only=False)
-    wanted = correlation.fill_null(0).to_numpy(zero_copy_only=False)
+    has_correlation = correlation.is_valid().to_numpy(zero_copy_only=False)
+    correlations = correlation.fill_null(0).to_numpy(zero_copy_only=False)
     if not len(launches):
-        return np.full(len(wanted), -1, np.int32)
-    at = np.minimum(np.searchsorted(launches.correlation, wanted), len(launches) - 1)
-    return np.where(known & (launches.correlation[at] == wanted), at, -1).astype(np.int32)
+        return np.full(len(correlations), -1, np.int32)
+    at = np.minimum(np.searchsorted(launches.correlation, correlations), len(launches) - 1)
+    return np.where(has_correlation & (launches.correlation[at] == correlations), at, -1).astype(np.int32)
 
 
 def fill_in(
     files: list[Path],
     rank: int,
-    found: steps.Marks,
+    marks: steps.Marks,
     step: Index,
     pending: Pending,
     origin: Callable[[slice], Mapping[str, pa.Array]],
@@ -232,19 +232,19 @@ def fill_in(
                     rows = rows.filter(pa.array(kept))
                 rows, over = without_oversized(rows, rows["dur_ns"].to_numpy(), "bytes")
                 oversized += over
-                here = slice(done, done + len(rows))
-                keys = key + np.cumsum(is_call[here])
-                number = or_none(found.numbers, step[here]).astype(np.int32)
+                row_range = slice(done, done + len(rows))
+                keys = key + np.cumsum(is_call[row_range])
+                number = or_none(marks.numbers, step[row_range]).astype(np.int32)
                 filled = {
-                    "step": pa.array(number, mask=step[here] < 0),
-                    "collective": pa.array(keys, mask=~is_call[here]),
+                    "step": pa.array(number, mask=step[row_range] < 0),
+                    "collective": pa.array(keys, mask=~is_call[row_range]),
                 }
-                if (unlinked := pending.unlinked[here]).any():
+                if (unlinked := pending.unlinked[row_range]).any():
                     nothing = pa.scalar(None, rows["correlation"].type)
                     filled["correlation"] = pc.if_else(pa.array(unlinked), nothing, rows["correlation"])
-                filled |= origin(here)
+                filled |= origin(row_range)
                 final.write(with_columns(rows, EVENTS, filled))
-                done, key = done + len(rows), key + int(is_call[here].sum())
+                done, key = done + len(rows), key + int(is_call[row_range].sum())
     return oversized
 
 

@@ -101,15 +101,15 @@ def start_times(files: Iterable[Path]) -> Iterator[Int64]:
 
 def implausible_host_rows(files: Iterable[Path], days: range) -> Counter[tuple[str, str]]:
     """Number of host rows that break a rule other than those on launches, by kind and rule."""
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for path in files:
         kind = path.name.partition("-")[0]
         with parquet_file(path) as file:
             for batch in file.iter_batches(columns=["start_ns", "dur_ns"], use_threads=False):
                 start, duration = (batch[name].to_numpy() for name in ("start_ns", "dur_ns"))
                 rows = TimedRows(start, duration, np.full(len(start), NO_LAUNCH), days)
-                found.update({(kind, words): count for words, count in broken_rules(rows)[1].items()})
-    return found
+                counts.update({(kind, words): count for words, count in broken_rules(rows)[1].items()})
+    return counts
 
 
 def broken_rules(rows: TimedRows) -> tuple[Mask, dict[str, int]]:

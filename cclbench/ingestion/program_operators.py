@@ -84,31 +84,31 @@ class ProgramOperators:
         recomputed = np.array([*(stack.recomputed for stack in self._stacks), False])
         call, first = self._calls
         rows = np.flatnonzero(call >= 0)
-        starts, ends, of = self._pending.starts[rows], self._pending.ends[rows], call[rows]
+        starts, ends, call_of_row = self._pending.starts[rows], self._pending.ends[rows], call[rows]
         begin, end = np.full(len(first), _LAST), np.full(len(first), -_LAST)
-        np.minimum.at(begin, of, starts)
-        np.maximum.at(end, of, ends)
-        kernels, busy = np.bincount(of), union_lengths(of, starts, ends, len(first))
+        np.minimum.at(begin, call_of_row, starts)
+        np.maximum.at(end, call_of_row, ends)
+        kernels, busy = np.bincount(call_of_row), union_lengths(call_of_row, starts, ends, len(first))
         read = 0
         int32 = pa.int32()
         for _, batch in self._pending_batches(*_COLUMNS) if len(first) else ():
-            own = slice(*np.searchsorted(first, (read, read + len(batch))).tolist())
-            here = first[own]
-            batch, read = batch.take(pa.array(here - read)), read + len(batch)
-            number = step[here]
+            call_range = slice(*np.searchsorted(first, (read, read + len(batch))).tolist())
+            first_rows = first[call_range]
+            batch, read = batch.take(pa.array(first_rows - read)), read + len(batch)
+            number = step[first_rows]
             columns: dict[str, Any] = {
                 "rank": np.full(len(batch), rank, np.int32),
-                "operator": self.operator_ids[here],
-                "name": self.texts_of_rows("operator", here).texts_of_rows(int32),
+                "operator": self.operator_ids[first_rows],
+                "name": self.texts_of_rows("operator", first_rows).texts_of_rows(int32),
                 "track": batch["track"],
-                "start_ns": begin[own],
-                "end_ns": end[own],
+                "start_ns": begin[call_range],
+                "end_ns": end[call_range],
                 "step": pa.array(number, mask=number < 0),
-                "phase": self.texts_of_rows("phase", here).texts_of_rows(int32),
-                "module": self.texts_of_rows("module", here).texts_of_rows(int32),
-                "recomputed": recomputed[self._code[here]],
-                "kernels": kernels[own],
-                "device_ns": busy[own],
+                "phase": self.texts_of_rows("phase", first_rows).texts_of_rows(int32),
+                "module": self.texts_of_rows("module", first_rows).texts_of_rows(int32),
+                "recomputed": recomputed[self._code[first_rows]],
+                "kernels": kernels[call_range],
+                "device_ns": busy[call_range],
                 **{name: batch[name] for name in ("call_site", "shapes", "dtypes", "values")},
             }
             absent = {field.name: pa.nulls(len(batch), field.type) for field in OPERATORS}

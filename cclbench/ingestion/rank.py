@@ -84,7 +84,7 @@ class RankDone:
 
 def finish_rank(task: RankTask) -> RankDone:
     """Join the parts of a rank and write its steps, collectives, operators and events."""
-    parts, told = _read_parts(task.parts)
+    parts, stated_payloads = _read_parts(task.parts)
     rows: Counter[str] = sum((p.rows for p in parts), Counter())
     dropped: Counter[str] = sum((p.dropped for p in parts), Counter())
     on_device = any(rows[kind] for kind in DEVICE_WORK)
@@ -100,7 +100,7 @@ def finish_rank(task: RankTask) -> RankDone:
     notes: list[str] = []
     if task.beside is not None:
         beside = execution_trace_reader(task.beside.reader).read(task.beside.path)
-        facts, notes = execution_traces.place_calls(told, beside, facts)
+        facts, notes = execution_traces.place_calls(stated_payloads, beside, facts)
     files = [path for p in parts for path in kinds_in_order(p.pending)]
     events = (task.folder / "events" / f"rank={task.rank}").glob("*.parquet")
     evidence = [path for p in parts for path in p.evidence]
@@ -126,7 +126,7 @@ def finish_rank(task: RankTask) -> RankDone:
             parts[0].kernel_ns[kernel] -= ns
     ranges = [a for p in parts for a in p.annotations if is_plausible_range(a.start_ns, a.end_ns, days)]
     annotated, left_out = steps.annotated_steps(ranges, steps.step_patterns(task.step_annotation))
-    found, step, source = find_steps(parts, pending, launches, annotated, on_device)
+    marks, step, source = find_steps(parts, pending, launches, annotated, on_device)
     of_device = device_rows(pending, step)
     cut = next((p.cut for p in parts if p.cut), None)
     horizon, blind = None, False
@@ -136,15 +136,15 @@ def finish_rank(task: RankTask) -> RankDone:
     windows: list[steps.Window] = []
     periods: steps.Periods | None = None
     if facts.works_on is not None and not blind:
-        windows, more, periods = windows_of(facts, (annotated, found, source), of_device, parts, horizon)
+        windows, more, periods = windows_of(facts, (annotated, marks, source), of_device, parts, horizon)
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.steps_table(task.rank, windows))
     of_calls, groups, oversized, of_logs = write_collectives(
-        task.folder, task.rank, told, facts, pending, launches, found, step, task.listed
+        task.folder, task.rank, stated_payloads, facts, pending, launches, marks, step, task.listed
     )
     notes += of_logs
-    names = frozenset(name for payload in told.payloads if (name := payload.group_name))
-    del told  # its size grows with the rank's collectives
+    names = frozenset(name for payload in stated_payloads.payloads if (name := payload.group_name))
+    del stated_payloads  # its size grows with the rank's collectives
     origin, graphs, operators = write_operators(
         task.folder,
         task.rank,
@@ -152,11 +152,11 @@ def finish_rank(task: RankTask) -> RankDone:
         files,
         launches,
         annotated,
-        or_none(found.numbers, step),
+        or_none(marks.numbers, step),
         task.captures,
         on_device=on_device,
     )
-    oversized += fill_in(files, task.rank, found, step, pending, origin)
+    oversized += fill_in(files, task.rank, marks, step, pending, origin)
     dropped.update(set_aside)
     set_aside |= {OVERSIZED: oversized} if oversized else {}
     notes += [f"set aside as implausible: {count:,} {words}" for words, count in set_aside.items()]
@@ -172,7 +172,7 @@ def finish_rank(task: RankTask) -> RankDone:
     missing = 0 if cut or set_aside or not on_device else _missing_kernels(launches, pending, of_host)
     if missing:
         notes.append(f"{missing:,} kernels have a launch and no row: the capture dropped them")
-    told_of_rank = RankEntry(
+    rank_entry = RankEntry(
         rank=task.rank,
         facts=msgspec.structs.replace(facts, groups=(), communicators=()),
         span_ns=next(((w.start_ns, w.end_ns) for w in windows if w.source == "whole_trace"), None),
@@ -191,7 +191,7 @@ def finish_rank(task: RankTask) -> RankDone:
         beside=[entry.manifest_file(file) for file in (task.beside, *task.captures) if file is not None],
     )
     spent = [*task.parts, *files, *evidence]
-    return RankDone(told_of_rank, groups, descriptions, names, spent)
+    return RankDone(rank_entry, groups, descriptions, names, spent)
 
 
 def _missing_kernels(launches: Launches, pending: Pending, of_host: Sequence[Path]) -> int:
@@ -204,8 +204,8 @@ def _missing_kernels(launches: Launches, pending: Pending, of_host: Sequence[Pat
     if not (ran & launches.of_one).any():
         return 0
     last = launches.start_ns[ran].max()
-    found = int((launches.of_one & ~ran & (launches.start_ns < last)).sum())
-    return 0 if found and _captures_graphs(of_host) else found
+    missing = int((launches.of_one & ~ran & (launches.start_ns < last)).sum())
+    return 0 if missing and _captures_graphs(of_host) else missing
 
 
 def _captures_graphs(of_host: Sequence[Path]) -> bool:
@@ -232,12 +232,12 @@ def _require_own_rows(pending: Pending, set_aside: Mapping[str, int], where: str
         )
 
 
-def merge_facts(told: list[TraceFacts]) -> TraceFacts:
+def merge_facts(facts: list[TraceFacts]) -> TraceFacts:
     """The first stated value of each fact; the rank from the best source."""
-    ranked = [f for f in told if f.rank is not None]
+    ranked = [f for f in facts if f.rank is not None]
     best = min(ranked, key=lambda f: f.rank_source in _GUESSED, default=None)
     merged = {
-        name: next((v for f in told if (v := getattr(f, name)) not in (None, ())), getattr(told[0], name))
+        name: next((v for f in facts if (v := getattr(f, name)) not in (None, ())), getattr(facts[0], name))
         for name in TraceFacts.__struct_fields__
     }
     merged["rank"] = best.rank if best else None
@@ -256,12 +256,12 @@ def _works_on(facts: TraceFacts, launches: Launches, rows: Counter[str], on_devi
 
 def _read_parts(paths: list[Path]) -> tuple[list[PartRead], StatedPayloads]:
     """The rank's parts, and their stated payloads, moved out of them so that memory holds one copy."""
-    parts, told = list[PartRead](), StatedPayloads()
+    parts, stated_payloads = list[PartRead](), StatedPayloads()
     kernels = 0
     for path in paths:
         part = read_part_file(path)
-        told.extend_with(part.told, kernels)
+        stated_payloads.extend_with(part.told, kernels)
         kernels += part.rows["kernel"]
         part.told = StatedPayloads()
         parts.append(part)
-    return parts, told
+    return parts, stated_payloads

@@ -28,11 +28,11 @@ from cclbench.record.files import TableFile, closed_at_end
 def write_collectives(
     folder: Path,
     rank: int,
-    told: StatedPayloads,
+    stated_payloads: StatedPayloads,
     facts: TraceFacts,
     pending: Pending,
     launches: Launches,
-    found: steps.Marks,
+    marks: steps.Marks,
     step: Index,
     listed: Sequence[ListedFiles] = (),
 ) -> tuple[manifest.Collectives, collectives.Groups, int, list[str]]:
@@ -40,19 +40,21 @@ def write_collectives(
 
     Returns their manifest record, groups, the number of payloads too large for the call's time, and notes.
     """
-    calls = _communication_calls(facts, pending, launches, found, step)
+    calls = _communication_calls(facts, pending, launches, marks, step)
     ungrouped: dict[str, int] = {}
     notes = list[str]()
     if facts.works_on == "device":
-        owner = collectives.on_device(calls, told)
+        owner = collectives.on_device(calls, stated_payloads)
         stated = {group.name: group for group in facts.groups}
         for files in listed:
-            if (lacking := lacks_group_or_payload(calls, told, owner, stated)).any():
-                owner, note = place_calls(calls, told, owner, lacking, calls_of(files, rank), stated)
+            if (lacking := lacks_group_or_payload(calls, stated_payloads, owner, stated)).any():
+                owner, note = place_calls(
+                    calls, stated_payloads, owner, lacking, calls_of(files, rank), stated
+                )
                 notes.append(note)
     else:
-        owner, ungrouped = collectives.on_host(calls, told, facts)
-    rows, groups = collectives.collectives_table(rank, calls, told, owner, facts)
+        owner, ungrouped = collectives.on_host(calls, stated_payloads, facts)
+    rows, groups = collectives.collectives_table(rank, calls, stated_payloads, owner, facts)
     lasted = rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()
     rows, oversized = without_oversized(rows, lasted, "in_bytes", "out_bytes")
     with closed_at_end(TableFile(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES)) as file:
@@ -62,9 +64,9 @@ def write_collectives(
 
 
 def _communication_calls(
-    facts: TraceFacts, pending: Pending, launches: Launches, found: steps.Marks, step: Index
+    facts: TraceFacts, pending: Pending, launches: Launches, marks: steps.Marks, step: Index
 ) -> collectives.CommunicationCalls:
-    """The rank's communication rows; `step` is each pending row's index into the steps `found`."""
+    """The rank's communication rows; `step` is each pending row's index into `marks`."""
     at = np.flatnonzero(pending.is_call)
     launch = pending.launch[at]
     unknown = classify.CollectiveName(None, "custom")
@@ -73,7 +75,7 @@ def _communication_calls(
         start_ns=pending.starts[at],
         end_ns=pending.ends[at],
         track=pending.call_track,
-        step=or_none(found.numbers, step[at]),
+        step=or_none(marks.numbers, step[at]),
         launch_track=or_none(launches.track, launch),
         launch_ns=or_none(launches.start_ns, launch),
         name=pending.call_name,

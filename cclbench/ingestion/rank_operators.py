@@ -57,11 +57,11 @@ def write_operators(
     tables: Iterable[pa.Table] = []
     operator, phase, module = linked.operator, linked.phase, linked.module
     if on_device:
-        found = _graph_replays(rank, calls, captures, pending, files, launches, annotated)
-        if found is not None:
-            np.copyto(operator, found.operator, where=found.operator >= 0)
-            module = _first_known(found.module, module)
-            tables, graphs = found.calls, found.joins
+        replays = _graph_replays(rank, calls, captures, pending, files, launches, annotated)
+        if replays is not None:
+            np.copyto(operator, replays.operator, where=replays.operator >= 0)
+            module = _first_known(replays.module, module)
+            tables, graphs = replays.calls, replays.joins
         first = max(int(operator.max(initial=0)), int(calls.id.max(initial=0))) + 1
         compiled = ProgramOperators(files, pending, first)
         if compiled.stated.any():
@@ -70,13 +70,13 @@ def write_operators(
             module = _first_known(compiled.texts_of_rows("module"), module)
             tables = chain(tables, compiled.operator_rows(rank, step))
 
-    def origin(here: slice) -> dict[str, pa.Array]:
+    def origin(row_range: slice) -> dict[str, pa.Array]:
         if not on_device:
             return {}
         return {
-            "operator": pa.array(operator[here], mask=operator[here] < 0),
-            "phase": phase.texts_of_rows(WORD.index_type, here),
-            "module": module.texts_of_rows(pa.int32(), here),
+            "operator": pa.array(operator[row_range], mask=operator[row_range] < 0),
+            "phase": phase.texts_of_rows(WORD.index_type, row_range),
+            "module": module.texts_of_rows(pa.int32(), row_range),
         }
 
     shapes = argument_shapes(calls, operator, files if on_device else (), pending)
@@ -94,11 +94,16 @@ def _launching_calls(pending: Pending, launches: Launches) -> Launched:
     return Launched(track, at, pending.starts, pending.ends, pending.operator)
 
 
-def _first_known(one: Texts, other: Texts) -> Texts:
-    """The texts of `one`, or of `other` where `one` has none."""
+def _first_known(primary: Texts, fallback: Texts) -> Texts:
+    """The texts of `primary`, or of `fallback` where `primary` has none."""
     words = Names()
-    own, others = (np.array([*(words[word] for word in texts.words), -1], np.int32) for texts in (one, other))
-    return Texts(np.where(one.codes >= 0, own[one.codes], others[other.codes]), list(words))
+    primary_codes, fallback_codes = (
+        np.array([*(words[word] for word in texts.words), -1], np.int32) for texts in (primary, fallback)
+    )
+    return Texts(
+        np.where(primary.codes >= 0, primary_codes[primary.codes], fallback_codes[fallback.codes]),
+        list(words),
+    )
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -134,8 +139,8 @@ def _graph_replays(
     phases = [PHASES[code] for code in phase.tolist()]
     annotations = annotation.texts_of_rows(pa.int32()).to_pylist()
     graphs = {
-        number: GraphLaunch(thread, start, None if own < 0 else own, phase, annotation)
-        for number, thread, start, own, phase, annotation in zip(
+        number: GraphLaunch(thread, start, None if step_number < 0 else step_number, phase, annotation)
+        for number, thread, start, step_number, phase, annotation in zip(
             of_graphs.tolist(), track.tolist(), at.tolist(), step, phases, annotations, strict=True
         )
     }
@@ -158,9 +163,11 @@ def _streams_and_kernels(files: Sequence[Path], pending: Pending) -> tuple[Int64
                 kept = pending.kept[read : read + len(batch)]
                 read += len(batch)
                 streams.append(batch["track"].to_numpy()[kept])
-                own = np.array([words[word] for word in batch["name"].dictionary.to_pylist()], np.int32)
+                numbers = np.array([words[word] for word in batch["name"].dictionary.to_pylist()], np.int32)
                 names = (
-                    own[batch["name"].indices.to_numpy()] if is_kernel else np.full(len(batch), -1, np.int32)
+                    numbers[batch["name"].indices.to_numpy()]
+                    if is_kernel
+                    else np.full(len(batch), -1, np.int32)
                 )
                 codes.append(names[kept])
     return np.concatenate(streams), Texts(np.concatenate(codes), list(words))

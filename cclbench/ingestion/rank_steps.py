@@ -18,8 +18,10 @@ from cclbench.record.facts import TraceFacts
 
 def device_rows(pending: Pending, step: Index) -> DeviceRows:
     """The rows of a rank's device; `step` is each pending row's step index, −1 for none."""
-    own = pending.by_device
-    return DeviceRows(step[own], pending.starts[own], pending.ends[own], pending.is_kernel[own])
+    by_device = pending.by_device
+    return DeviceRows(
+        step[by_device], pending.starts[by_device], pending.ends[by_device], pending.is_kernel[by_device]
+    )
 
 
 def find_steps(
@@ -37,8 +39,8 @@ def find_steps(
         step = np.where(launch >= 0, launched, -1).astype(np.int32)
         if (step >= 0).any() or not len(marked.numbers):
             return annotated, step, "device"
-    found = marked if len(marked.numbers) else annotated
-    return found, found.step_at(pending.starts).astype(np.int32), found.source
+    marks = marked if len(marked.numbers) else annotated
+    return marks, marks.step_at(pending.starts).astype(np.int32), marks.source
 
 
 def horizon_of(parts: list[PartRead], pending: Pending, launches: Launches, rows: DeviceRows) -> int | None:
@@ -66,15 +68,15 @@ def windows_of(
 
     `marks` are the annotated steps, the steps of `rows`, and the source of the latter.
     """
-    annotated, found, source = marks
+    annotated, device_marks, source = marks
     by_launch = facts.works_on == "device" and source == "device" and bool((rows.step >= 0).any())
     windows, left_out = steps.annotation_windows(annotated, horizon, rows=rows if by_launch else None)
     periods = None
-    if found is not annotated:
-        by_device, left_out = steps.annotation_windows(found, horizon)
+    if device_marks is not annotated:
+        by_device, left_out = steps.annotation_windows(device_marks, horizon)
         windows += by_device
     if by_launch:
-        of_device, left_out, periods = steps.device_windows(found, rows, horizon)
+        of_device, left_out, periods = steps.device_windows(device_marks, rows, horizon)
         windows += of_device
     if facts.works_on == "device":
         spans = [(int(rows.starts.min()), int(rows.ends.max()))]

@@ -113,32 +113,34 @@ def ingest_shard(
         hint = f"--shard I/N with I from 1 to N, N at most {MOST:,}"
         raise UsageError(f"there is no shard {index}/{count}", hint=hint)
     step_patterns(options.step_annotation)
-    own: set[str] = set()
+    share: set[str] = set()
     listing: list[tuple[str, int]] = []
 
-    def hash_own(listed: Sequence[Listed]) -> list[SourceFile]:
+    def hash_share(listed: Sequence[Listed]) -> list[SourceFile]:
         traces = [(file, file[0].stat().st_size) for file in listed if _is_trace(file)]
         listing.extend((name, size) for (_, name, *_), size in traces)
-        own.update(_files_of_share([(size, name) for (_, name, *_), size in traces], index % count, count))
-        hashed = {file.name: file for file in hash_files([file for file in listed if file[1] in own])}
+        share.update(_files_of_share([(size, name) for (_, name, *_), size in traces], index % count, count))
+        hashed = {file.name: file for file in hash_files([file for file in listed if file[1] in share])}
         return [hashed.get(file[1]) or _without_hash(file) for file in listed]
 
-    found = find_source(source, hashing=hash_own)
-    kinds = by_kind(found.files)
-    about = (stored_name(found.path.absolute()), sorted(listing), options, code_versions())
-    name = f"{found.name}-{sha256(repr(about).encode()).hexdigest()[:8]}.shard-{index or count}-of-{count}"
+    run_source = find_source(source, hashing=hash_share)
+    kinds = by_kind(run_source.files)
+    about = (stored_name(run_source.path.absolute()), sorted(listing), options, code_versions())
+    name = (
+        f"{run_source.name}-{sha256(repr(about).encode()).hexdigest()[:8]}.shard-{index or count}-of-{count}"
+    )
     members: list[MemberParts] = []
     with store.new_run_folder(name) as folder:
-        engine.require_shared(folder, found.path)
+        engine.require_shared(folder, run_source.path)
         for kind in kinds:
-            files = {at: file for at, file in enumerate(kind) if file.name in own}
+            files = {at: file for at, file in enumerate(kind) if file.name in share}
             read = read_traces(files, folder / place_of(kind, kinds[0]), options, engine, progress)
             ordinals: dict[int, int] = {}
             for (at, member), parts in read.items():
                 ordinals[at] = ordinals.get(at, -1) + 1
                 names = [part.file.name for part in parts]
                 members.append(MemberParts(kind[0].reader, at, ordinals[at], member, names))
-        size = sum(file.bytes for file in found.files if file.name in own)
+        size = sum(file.bytes for file in run_source.files if file.name in share)
         stored = engine.map(
             partial(stored_file, folder),
             sorted(file_sizes(folder)),
@@ -148,24 +150,24 @@ def ingest_shard(
         )
         shard = Shard(
             source=stored_name(str(source)),
-            absolute=stored_name(found.path.absolute()),
+            absolute=stored_name(run_source.path.absolute()),
             versions=list(code_versions()),
             options=options,
             index=(index - 1) % count,
             count=count,
             listing=listing,
-            descriptions=_described_files(found),
+            descriptions=_described_files(run_source),
             files=[
                 ShardFile(file.name, file.reader, file.bytes, file.sha256, file.stamp)
-                for file in found.files
-                if file.name in own
+                for file in run_source.files
+                if file.name in share
             ],
             members=members,
             stored=stored,
         )
         (folder / SHARD).write_bytes(msgspec.json.format(msgspec.json.encode(shard), indent=1))
-        for file in found.files:
-            if file.name in own:
+        for file in run_source.files:
+            if file.name in share:
                 file.require_unchanged()
     return store.folder / name, shard
 
@@ -177,21 +179,21 @@ def merge_shards(
     shards = {folder: _read_shard(folder) for folder in folders}
     _check_complete(shards)
     first = next(iter(shards.values()))
-    known = {file.name: file for shard in shards.values() for file in shard.files}
+    files_by_name = {file.name: file for shard in shards.values() for file in shard.files}
 
     def hash_others(listed: Sequence[Listed]) -> list[SourceFile]:
         hashed = {file.name: file for file in hash_files([file for file in listed if not _is_trace(file)])}
-        return [hashed.get(file[1]) or _as_read(file, known) for file in listed]
+        return [hashed.get(file[1]) or _as_read(file, files_by_name) for file in listed]
 
     path = Path(path_of(first.source))
     path = path if path.expanduser().exists() else Path(path_of(first.absolute))
-    found = find_source(path, hashing=hash_others)
-    if _described_files(found) != first.descriptions:
-        where = " or ".join(map(str, found.description_files))
+    source = find_source(path, hashing=hash_others)
+    if _described_files(source) != first.descriptions:
+        where = " or ".join(map(str, source.description_files))
         raise InputError("changed since the shards were made", where=where, hint=_AGAIN)
     reading = partial(_link_parts, shards)
     try:
-        return ingest(found, store, first.options, engine=engine, progress=progress, reading=reading)
+        return ingest(source, store, first.options, engine=engine, progress=progress, reading=reading)
     except (pa.ArrowException, OSError) as error:
         # Arrow's own read errors have no errno, those of the system have one.
         if is_out_of_memory(error) or (isinstance(error, OSError) and error.errno is not None):
@@ -201,12 +203,12 @@ def merge_shards(
         raise InputError(f"damaged table: {words}", where=where, hint=_AGAIN) from None
 
 
-def _described_files(found: Source) -> list[str]:
+def _described_files(source: Source) -> list[str]:
     def hash_of(path: Path) -> str:
         with path.open("rb") as file:
             return file_digest(file, "sha256").hexdigest()
 
-    return [hash_of(path) for path in found.description_files]
+    return [hash_of(path) for path in source.description_files]
 
 
 def _is_trace(file: Listed) -> bool:
@@ -216,13 +218,13 @@ def _is_trace(file: Listed) -> bool:
 def _files_of_share(sizes: Sequence[tuple[int, str]], index: int, count: int) -> list[str]:
     """File names of one share: files go, largest first, to the share with the fewest bytes."""
     loads = [0] * count
-    own = []
+    names = []
     for size, name in sorted(sizes, reverse=True):
         least = loads.index(min(loads))
         loads[least] += max(size, 1)
         if least == index:
-            own.append(name)
-    return own
+            names.append(name)
+    return names
 
 
 def _without_hash(file: Listed) -> SourceFile:
@@ -230,9 +232,9 @@ def _without_hash(file: Listed) -> SourceFile:
     return SourceFile(path, name, reader, path.stat().st_size, "", ranks)
 
 
-def _as_read(file: Listed, known: Mapping[str, ShardFile]) -> SourceFile:
+def _as_read(file: Listed, files_by_name: Mapping[str, ShardFile]) -> SourceFile:
     path, name, reader, ranks = file
-    read = known.get(name)
+    read = files_by_name.get(name)
     if read is None or read.reader != reader:
         raise InputError("is in none of the shards", where=str(path), hint="make all shards again")
     return SourceFile(path, name, reader, read.bytes, read.sha256, ranks, read.stamp)
@@ -292,20 +294,20 @@ def _link_parts(
 ) -> Read:
     """Link the shards' parts of files of one kind into the run's folder."""
     reader = files[0].reader
-    found: list[tuple[MemberParts, Path, Path]] = []
+    members: list[tuple[MemberParts, Path, Path]] = []
     stored: dict[Path, list[StoredFile]] = {}
     for shard_folder, shard in shards.items():
         for file in shard.stored:
             stored.setdefault((shard_folder / file.path).parent, []).append(file)
         # As in `place_of`: the first kind of the source is in the folder itself.
-        own = shard_folder / "sources" / reader
-        place = own if own.is_dir() else shard_folder
-        found += [
+        kind_folder = shard_folder / "sources" / reader
+        place = kind_folder if kind_folder.is_dir() else shard_folder
+        members += [
             (member, shard_folder, pending_folder(place, member.file, member.ordinal))
             for member in shard.members
             if member.reader == reader
         ]
-    found.sort(key=lambda each: (each[0].file, each[0].ordinal))
+    members.sort(key=lambda each: (each[0].file, each[0].ordinal))
     tasks = [
         _Adoption(
             shard_folder,
@@ -313,11 +315,14 @@ def _link_parts(
             pending_folder(folder, member.file, member.ordinal),
             member.parts,
         )
-        for member, shard_folder, place in found
+        for member, shard_folder, place in members
     ]
     what, size = "gathering shards", sum(text_bytes(file.path, file.bytes) for file in files.values())
     parts = engine.map(_adopt_member, tasks, progress=progress, what=what, size_bytes=size)
-    read = {(member.file, member.member): own for (member, *_), own in zip(found, parts, strict=True)}
+    read = {
+        (member.file, member.member): member_parts
+        for (member, *_), member_parts in zip(members, parts, strict=True)
+    }
     if {at for at, _ in read} != set(files):
         raise InputError("the shards do not hold all files of the source", hint="make all shards again")
     return read

@@ -208,7 +208,7 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> So
     if not loaded.evidence.traces:
         hint = "add them, or run the folder they lie in"
         raise InputError("lists no traces under evidence.traces", where=str(path), hint=hint)
-    found = []
+    entries = []
     for trace in loaded.evidence.traces:
         file = elsewhere.get(trace.path, loaded.root / path_of(trace.path))
         if not file.is_file() and trace.url and trace.sha256:
@@ -218,8 +218,8 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> So
             fetch = f"cclbench card fetch {shlex.quote(str(path))} downloads it from {trace.url}"
             hint = fetch if trace.url else f"card: {path}"
             raise InputError("the card names this trace, and it is missing", where=str(file), hint=hint)
-        found.append((file, trace.path, required_reader(file), trace.ranks))
-    files = hashing(found)
+        entries.append((file, trace.path, required_reader(file), trace.ranks))
+    files = hashing(entries)
     for present, trace in zip(files, loaded.evidence.traces, strict=True):
         if trace.sha256 is not None and trace.sha256 != present.sha256:
             hint = f"it is not the evidence {path} was written for"
@@ -229,7 +229,7 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> So
 
 def _of_folder(folder: Path, hashing: _Hashing) -> Source:
     cards, ignored, unread = list[str](), list[str](), dict[str, UnreadFormatError]()
-    found: list[Listed] = []
+    entries: list[Listed] = []
     for path in files_within(folder):
         name = stored_name(path.relative_to(folder))
         if path.suffix.lower() in CARD_SUFFIXES:
@@ -240,10 +240,10 @@ def _of_folder(folder: Path, hashing: _Hashing) -> Source:
         except UnreadFormatError as error:
             reader, unread[name] = None, error
         if reader:
-            found.append((path, name, reader, ()))
+            entries.append((path, name, reader, ()))
         else:
             ignored.append(name)
-    companions = _companions((path, reader) for path, _, reader, _ in found)
+    companions = _companions((path, reader) for path, _, reader, _ in entries)
     names = {stored_name(path.relative_to(folder)) for path in companions}
     ignored = [name for name in ignored if name not in names]
     unread = {name: error for name, error in unread.items() if name not in names}
@@ -252,13 +252,13 @@ def _of_folder(folder: Path, hashing: _Hashing) -> Source:
         raise InputError(
             f"holds {len(cards)} cards ({listed})", where=str(folder), hint="run the one you mean"
         )
-    if unread and not found:
+    if unread and not entries:
         raise next(iter(unread.values()))
-    if not found:
+    if not entries:
         what = "none of its files is a trace" if ignored or cards else "the folder is empty"
         raise InputError(what, where=str(folder), hint=LIST_READERS)
     source = _make_source(
-        folder, folder / path_of(cards[0]) if cards else None, hashing(found), tuple(ignored)
+        folder, folder / path_of(cards[0]) if cards else None, hashing(entries), tuple(ignored)
     )
     return replace(source, unread={name: error.what for name, error in unread.items()})
 
@@ -269,17 +269,17 @@ def _companions(files: Iterable[tuple[Path, str]]) -> dict[Path, None]:
 
 
 def _make_source(
-    path: Path, card: Path | None, found: list[SourceFile], ignored: tuple[str, ...] = ()
+    path: Path, card: Path | None, all_files: list[SourceFile], ignored: tuple[str, ...] = ()
 ) -> Source:
     """Sort the files into traces, execution traces, graph captures and other evidence."""
-    derived = _converted_files(found)
+    derived = _converted_files(all_files)
     files, beside, evidence = (
-        tuple(file for file in found if file not in derived and READERS.get(file.reader).reads == reads)
+        tuple(file for file in all_files if file not in derived and READERS.get(file.reader).reads == reads)
         for reads in ("trace", "execution_trace", "evidence")
     )
     if not files and not evidence:
         hint = "it has no times; run the folder of the profiler's traces beside which it lies"
-        raise InputError("is an execution trace only", where=str(found[0].path), hint=hint)
+        raise InputError("is an execution trace only", where=str(all_files[0].path), hint=hint)
     folders = {
         folder for folder in {file.path.parent for file in files} if _listed_captures(folder) is not None
     }
@@ -300,9 +300,9 @@ def _make_source(
 def captured_batch(path: Path) -> int | None:
     """Batch size that a graph was captured for, from the list in the file's folder; None if not listed."""
     listed = _listed_captures(path.parent) or []
-    own = [entry for entry in listed if entry.file == path.name]
+    matches = [entry for entry in listed if entry.file == path.name]
     # Files may have been renamed when they were collected.
-    (entry,) = own or listed if len(own or listed) == 1 else (None,)
+    (entry,) = matches or listed if len(matches or listed) == 1 else (None,)
     return entry.batch_size if entry else None
 
 
@@ -315,12 +315,12 @@ def _listed_captures(folder: Path) -> list[_Captured] | None:
         return None
 
 
-def _converted_files(found: Sequence[SourceFile]) -> dict[SourceFile, str]:
+def _converted_files(files: Sequence[SourceFile]) -> dict[SourceFile, str]:
     """Files that were converted from another file in the same folder, and its usual extension."""
-    originals = {(file.reader, _path_stem(file)) for file in found}
+    originals = {(file.reader, _path_stem(file)) for file in files}
     return {
         file: READERS.get(original).extensions[0]
-        for file in found
+        for file in files
         if (original := READERS.get(file.reader).derived_from) and (original, _path_stem(file)) in originals
     }
 
@@ -338,19 +338,19 @@ def files_within(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise _unreadable_error(Path(error.filename), error) from None
 
-    found = []
+    paths = []
     for place, folders, files in os.walk(folder, onerror=refuse):
         is_run = "manifest.json" in files and {"events", "steps"} <= set(folders)
         folders[:] = [] if is_run else [name for name in folders if not name.startswith(".")]
-        found += [] if is_run else [Path(place, name) for name in files]
-    return iter(sorted(path for path in found if path.is_file()))
+        paths += [] if is_run else [Path(place, name) for name in files]
+    return iter(sorted(path for path in paths if path.is_file()))
 
 
-def hash_files(found: Sequence[Listed]) -> list[SourceFile]:
+def hash_files(entries: Sequence[Listed]) -> list[SourceFile]:
     """The files with their hashes, each read once; `InputError` if two have the same content."""
 
-    def entry(item: Listed) -> SourceFile:
-        path, name, reader, ranks = item
+    def hash_file(entry: Listed) -> SourceFile:
+        path, name, reader, ranks = entry
         try:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -360,7 +360,7 @@ def hash_files(found: Sequence[Listed]) -> list[SourceFile]:
         return SourceFile(path, name, reader, stat.st_size, digest, ranks, stamp_of(stat))
 
     with ThreadPoolExecutor(4) as pool:
-        files = list(pool.map(entry, found))
+        files = list(pool.map(hash_file, entries))
     names: dict[tuple[str, str], str] = {}
     for file in files:
         first = names.setdefault((file.reader, file.sha256), file.name)

@@ -58,7 +58,7 @@ def read_traces(
     If a part cannot be read, all files are read again in order.
     """
     parts = {index: parts_of(file) for index, file in files.items()}
-    whole = {
+    full_parts = {
         index: [Part(member) for member in dict.fromkeys(part.member for part in listed)]
         for index, listed in parts.items()
     }
@@ -66,33 +66,33 @@ def read_traces(
     def read(parts: Mapping[int, Sequence[Part]], what: str) -> Read:
         tasks = _part_tasks(files, folder, options, parts)
         groups: dict[ProcessGroup, ProcessGroup] = {}
-        coming, taken = _Coming(tasks), count()
+        coming, indices = _Coming(tasks), count()
         read: Read = {key: [] for key in tasks}
 
         def take(parts: list[PartDone]) -> None:
-            key, task = coming.given[next(taken)]
+            key, task = coming.given[next(indices)]
             task.part.remove_inflated()
             for part in parts:
                 # Every rank lists the same groups: one copy of each is kept.
-                own = tuple(groups.setdefault(group, group) for group in part.facts.groups)
-                facts = msgspec.structs.replace(part.facts, groups=own)
+                part_groups = tuple(groups.setdefault(group, group) for group in part.facts.groups)
+                facts = msgspec.structs.replace(part.facts, groups=part_groups)
                 read[key].append(msgspec.structs.replace(part, facts=facts))
 
         size = sum(text_bytes(file.path, file.bytes) for file in files.values())
         engine.gather(read_parts, coming, take, progress=progress, what=what, size_bytes=size)
-        add_base_times([(own[0], read[key]) for key, own in tasks.items()], engine, size)
+        add_base_times([(member_tasks[0], read[key]) for key, member_tasks in tasks.items()], engine, size)
         return read
 
     # A damaged file is usable up to its first defect: it must be read in order.
-    in_order = options.allow_truncated or parts == whole
+    in_order = options.allow_truncated or parts == full_parts
     try:
-        return read(whole if in_order else parts, "reading traces")
+        return read(full_parts if in_order else parts, "reading traces")
     except InputError:
         if in_order:
             raise
         # A part may begin within a damaged event: only reading from the start locates the defect.
         shutil.rmtree(folder / "events", ignore_errors=True)
-        return read(whole, "reading traces again")
+        return read(full_parts, "reading traces again")
 
 
 class _Coming(Sequence[PartTask]):
@@ -102,17 +102,17 @@ class _Coming(Sequence[PartTask]):
     """
 
     def __init__(self, tasks: Mapping[_Key, list[PartTask]]) -> None:
-        self._tasks = [(key, task) for key, own in tasks.items() for task in own]
+        self._tasks = [(key, task) for key, member_tasks in tasks.items() for task in member_tasks]
         self._streams = sum(task.part.stream for _, task in self._tasks)
         self.given: list[tuple[_Key, PartTask]] = []
         """Tasks yielded so far, each with its member."""
 
     def __iter__(self) -> Iterator[PartTask]:
         for key, task in self._tasks:
-            here = task.part.stream and self._streams <= _MOST_STREAMS
-            for one in task.inflated_parts() if here else (task,):
-                self.given.append((key, one))
-                yield one
+            in_process = task.part.stream and self._streams <= _MOST_STREAMS
+            for part_task in task.inflated_parts() if in_process else (task,):
+                self.given.append((key, part_task))
+                yield part_task
 
     def __len__(self) -> int:
         return max(len(self._tasks) + self._streams, len(self.given))
@@ -122,7 +122,7 @@ class _Coming(Sequence[PartTask]):
 
 
 def join_traces(
-    found: Source,
+    source: Source,
     card: Card | None,
     folder: Path,
     manifest: Manifest,
@@ -133,7 +133,7 @@ def join_traces(
     progress: Progress | None,
 ) -> Manifest:
     """Join the parts by rank and match the ranks; returns `manifest` with their records."""
-    tasks, idle = _rank_tasks(found, folder, read, manifest.ingest, evidence)
+    tasks, idle = _rank_tasks(source, folder, read, manifest.ingest, evidence)
     entries: list[RankEntry] = []
     names: list[frozenset[str]] = []
     stated = StatedGroups()
@@ -145,7 +145,7 @@ def join_traces(
         for path in rank.spent:
             path.unlink()
 
-    what, size = "putting ranks together", sum(text_bytes(file.path, file.bytes) for file in found.files)
+    what, size = "putting ranks together", sum(text_bytes(file.path, file.bytes) for file in source.files)
     engine.gather(finish_rank, tasks, take, progress=progress, what=what, size_bytes=size)
     _check_one_job(entries)
     for entry in without_kernels(entries):
@@ -180,7 +180,7 @@ def join_traces(
         inference=inference,
         matching=matching,
         clocks=clocks,
-        notes=[*idle, *machine.contradictions, *_run_notes(found, entries, machine.stated_world)],
+        notes=[*idle, *machine.contradictions, *_run_notes(source, entries, machine.stated_world)],
     )
 
 
@@ -193,9 +193,11 @@ def _part_tasks(
         of_member: dict[str, list[Part]] = {}
         for part in parts[index]:
             of_member.setdefault(part.member, []).append(part)
-        for ordinal, (member, own) in enumerate(of_member.items()):
+        for ordinal, (member, member_parts) in enumerate(of_member.items()):
             place = pending_folder(folder, index, ordinal)
-            tasks[index, member] = [PartTask(file, part, n, place, options) for n, part in enumerate(own)]
+            tasks[index, member] = [
+                PartTask(file, part, n, place, options) for n, part in enumerate(member_parts)
+            ]
     return tasks
 
 
@@ -205,7 +207,7 @@ def pending_folder(folder: Path, file: int, member: int) -> Path:
 
 
 def _rank_tasks(
-    found: Source, folder: Path, read: Read, options: Options, evidence: EvidenceDone
+    source: Source, folder: Path, read: Read, options: Options, evidence: EvidenceDone
 ) -> tuple[list[RankTask], list[str]]:
     """Determine every member's rank and rename its folder; one task per rank, in order, and notes.
 
@@ -217,19 +219,19 @@ def _rank_tasks(
     for index, name in read:
         of_file.setdefault(index, []).append(name)
     for index, names in of_file.items():
-        file = found.files[index]
-        told = [[part.facts for part in read[index, name]] for name in names]
-        for processes in ({each.process_id for each in own} - {None} for own in told):
+        file = source.files[index]
+        facts_of_parts = [[part.facts for part in read[index, name]] for name in names]
+        for processes in ({each.process_id for each in part_facts} - {None} for part_facts in facts_of_parts):
             if len(processes) > 1:
                 raise several_processes(file.path, processes)
-        facts = [merge_facts(own) for own in told]
+        facts = [merge_facts(part_facts) for part_facts in facts_of_parts]
         by_card = _by_card(file.ranks_by_card, facts)
-        for ordinal, (name, own, rank) in enumerate(zip(names, facts, by_card, strict=True)):
-            members.append(Member(file.name, name, own, rank, alone=len(names) == 1))
+        for ordinal, (name, member_facts, rank) in enumerate(zip(names, facts, by_card, strict=True)):
+            members.append(Member(file.name, name, member_facts, rank, alone=len(names) == 1))
             places.append(pending_folder(folder, index, ordinal))
     _check_one_machine(members)
     ranks = distinct_ranks(members)
-    beside = _execution_traces(found, members, [rank for rank, _ in ranks])
+    beside = _execution_traces(source, members, [rank for rank, _ in ranks])
     groups = _groups_by_rank(
         groups_of({rank: m.facts.communicators for m, (rank, _) in zip(members, ranks, strict=True)})
     )
@@ -237,8 +239,8 @@ def _rank_tasks(
     working = {key for key, parts in read.items() if any(part.worked for part in parts)}
     files_that_work = {index for index, _ in working}
     idle: dict[int, list[str]] = {}
-    for (index, name), place, (rank, source) in zip(read, places, ranks, strict=True):
-        file, parts = found.files[index], read[index, name]
+    for (index, name), place, (rank, rank_source) in zip(read, places, ranks, strict=True):
+        file, parts = source.files[index], read[index, name]
         if (index, name) not in working and index in files_that_work:
             # An idle device does not change the ranks of the file's other devices.
             idle.setdefault(index, []).append(name)
@@ -257,29 +259,29 @@ def _rank_tasks(
         tasks.append(
             RankTask(
                 rank,
-                source,
+                rank_source,
                 folder,
                 moved,
                 options.step_annotation,
                 file,
                 beside.get(rank),
                 own_groups,
-                _captures_of(found, rank),
+                _captures_of(source, rank),
                 evidence.call_lists(rank),
             )
         )
     notes = [
-        f"{len(names)} of the {len(of_file[index])} devices in {found.files[index].name}"
+        f"{len(names)} of the {len(of_file[index])} devices in {source.files[index].name}"
         f" did nothing and are no ranks: {first_few(names, 8)}"
         for index, names in idle.items()
     ]
     return sorted(tasks, key=attrgetter("rank")), notes
 
 
-def _captures_of(found: Source, rank: int) -> tuple[SourceFile, ...]:
+def _captures_of(source: Source, rank: int) -> tuple[SourceFile, ...]:
     """Captures of a rank's graphs: files whose names state this rank or none."""
-    told = ((file, _RANK_IN_NAME.search(file.path.name)) for file in found.captures)
-    return tuple(file for file, named in told if named is None or int(named[1]) == rank)
+    matches = ((file, _RANK_IN_NAME.search(file.path.name)) for file in source.captures)
+    return tuple(file for file, named in matches if named is None or int(named[1]) == rank)
 
 
 def _groups_by_rank(groups: Iterable[ProcessGroup]) -> dict[int, list[ProcessGroup]]:
@@ -292,23 +294,23 @@ def _groups_by_rank(groups: Iterable[ProcessGroup]) -> dict[int, list[ProcessGro
 
 def _by_card(ranks: Sequence[int], members: Sequence[TraceFacts]) -> list[int | None]:
     """The card's rank of each of a file's members, in order of their own ranks, else of their places."""
-    told: list[int | None] = [None] * len(members)
+    card_ranks: list[int | None] = [None] * len(members)
     if len(ranks) == len(members):
         places = [(facts.rank or 0, facts.local_rank or 0, i) for i, facts in enumerate(members)]
         for rank, (*_, member) in zip(sorted(ranks), sorted(places), strict=True):
-            told[member] = rank
-    return told
+            card_ranks[member] = rank
+    return card_ranks
 
 
 def _execution_traces(
-    found: Source, members: Sequence[Member], ranks: Sequence[int]
+    source: Source, members: Sequence[Member], ranks: Sequence[int]
 ) -> dict[int, SourceFile]:
     """The execution trace of each rank that has one."""
     processes = {
-        file.path: execution_trace_reader(file.reader).process_of(file.path) for file in found.beside
+        file.path: execution_trace_reader(file.reader).process_of(file.path) for file in source.beside
     }
     ids = {rank: member.facts.process_id for rank, member in zip(ranks, members, strict=True)}
-    files = {file.path: file for file in found.beside}
+    files = {file.path: file for file in source.beside}
     return {rank: files[path] for rank, path in execution_traces.traces_by_process(processes, ids).items()}
 
 
@@ -319,18 +321,18 @@ def _check_one_machine(members: Sequence[Member]) -> None:
     process group or communicator that both files name shows that they did.
     """
     for fact in ("vendor", "device_name"):
-        known = [member for member in members if getattr(member.facts, fact)]
-        for other in known[1:]:
-            first = known[0]
+        stating_members = [member for member in members if getattr(member.facts, fact)]
+        for other in stating_members[1:]:
+            first = stating_members[0]
             if getattr(other.facts, fact) == getattr(first.facts, fact) or other.file == first.file:
                 continue
             if fact == "device_name" and _groups_named(first.facts) & _groups_named(other.facts):
                 continue
-            said = " and ".join(
+            conflict = " and ".join(
                 f"{m.facts.device_name or _VENDORS.get(m.facts.vendor or '', m.facts.vendor)} in {m.file}"
                 for m in (first, other)
             )
-            raise InputError(f"traces of different jobs: {said}", hint="run one job at a time")
+            raise InputError(f"traces of different jobs: {conflict}", hint="run one job at a time")
 
 
 _VENDORS = {"nvidia": "an NVIDIA GPU", "amd": "an AMD GPU", "google": "a TPU"}
@@ -353,16 +355,16 @@ _OF_A_JOB = {
 def _check_one_job(entries: Sequence[RankEntry]) -> None:
     """`InputError` unless all ranks agree on the facts of `_OF_A_JOB` and lie within the world size."""
     for fact, words in _OF_A_JOB.items():
-        told = {value: entry for entry in entries if (value := getattr(entry.facts, fact)) is not None}
-        if len(told) > 1:
-            said = " and ".join(
-                f"{words.format(value)} in {told[value].files[0].name}" for value in sorted(told)
+        by_value = {value: entry for entry in entries if (value := getattr(entry.facts, fact)) is not None}
+        if len(by_value) > 1:
+            conflict = " and ".join(
+                f"{words.format(value)} in {by_value[value].files[0].name}" for value in sorted(by_value)
             )
-            raise InputError(f"traces of different jobs: {said}", hint="run one job at a time")
+            raise InputError(f"traces of different jobs: {conflict}", hint="run one job at a time")
         for entry in entries if fact == "world_size" else ():
-            if told and entry.rank >= next(iter(told)):
+            if by_value and entry.rank >= next(iter(by_value)):
                 name = entry.files[0].name
-                raise InputError(f"is rank {entry.rank} of a world of {next(iter(told))}", where=name)
+                raise InputError(f"is rank {entry.rank} of a world of {next(iter(by_value))}", where=name)
 
 
 def _shared_clocks(entries: Sequence[RankEntry]) -> dict[int, int]:
@@ -375,10 +377,10 @@ def _shared_clocks(entries: Sequence[RankEntry]) -> dict[int, int]:
     return shared
 
 
-def _run_notes(found: Source, entries: Sequence[RankEntry], world: int | None) -> list[str]:
+def _run_notes(source: Source, entries: Sequence[RankEntry], world: int | None) -> list[str]:
     notes = []
     used = {file.name for entry in entries for file in entry.beside}
-    if alone := [file.name for file in found.beside if file.name not in used]:
+    if alone := [file.name for file in source.beside if file.name not in used]:
         which = f"are of no rank's process and were not used: {first_few(alone)}"
         notes.append(f"{len(alone)} execution traces {which}")
     before = {entry.rank: entry.steps.host_before_ns for entry in entries if entry.steps.host_before_ns}
@@ -388,8 +390,8 @@ def _run_notes(found: Source, entries: Sequence[RankEntry], world: int | None) -
             f"the annotation of the only step begins up to {humanise(most_ns / 1e9, 's')} (rank {rank})"
             " before its first kernel: no window holds what the host does until then"
         )
-    known = [entry.span_ns for entry in entries if entry.span_ns]
-    if known and max(begin for begin, _ in known) > min(end for _, end in known):
+    spans = [entry.span_ns for entry in entries if entry.span_ns]
+    if spans and max(begin for begin, _ in spans) > min(end for _, end in spans):
         notes.append("the ranks' traces were not taken at the same time: what they share cannot be told")
     if world and len(entries) < world:
         notes.append(f"traces of {len(entries)} of {world} ranks: the others are missing, not assumed")

@@ -97,7 +97,7 @@ def estimate_clocks(
             break
     spread = shared.worst_residuals(a, b)
     uncertainty = np.maximum(spread, 1.0)
-    a = _one_a_host(a, uncertainty, host, ~worth)
+    a = _merge_host_offsets(a, uncertainty, host, ~worth)
     applied = (abs(a) > uncertainty) | worth
     a, b = np.where(applied, a, 0.0), np.where(applied, b, 0.0)
     return Clocks(
@@ -158,9 +158,9 @@ def _least_squares(value: Float, mass: Float, cells: Cells, free: npt.NDArray[np
     return x
 
 
-def _inner_product(one: Float, other: Float) -> float:
+def _inner_product(left: Float, right: Float) -> float:
     """Inner product with the same rounding on all machines, unlike a BLAS's."""
-    return float((one * other).sum())
+    return float((left * right).sum())
 
 
 def _robust_offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
@@ -229,13 +229,13 @@ def _has_drift(ends: SharedEnds, slope: Float, left: Float) -> npt.NDArray[np.bo
     return np.asarray((moved > 3 * spread) & (moved > 1.0))
 
 
-def _one_a_host(
+def _merge_host_offsets(
     offset: Float, uncertainty: Float, host: npt.NDArray[np.int32], free: npt.NDArray[np.bool_]
 ) -> Float:
     """Offsets with each host's ranks on one clock, except ranks further from it than their uncertainty."""
     shared = offset.copy()
-    for one in np.unique(host[host >= 0]).tolist():
-        mates = np.flatnonzero((host == one) & free)
+    for host_id in np.unique(host[host >= 0]).tolist():
+        mates = np.flatnonzero((host == host_id) & free)
         if len(mates):
             middle = float(np.median(offset[mates]))
             shared[mates[abs(offset[mates] - middle) <= uncertainty[mates]]] = middle
@@ -256,14 +256,14 @@ def for_all(estimated: Clocks, ranks: Int64, clock: Int64) -> Clocks:
 
     `clock` is the rank under which `estimated` has each rank's clock, shape of `ranks`.
     """
-    known = np.isin(clock, estimated.ranks)
-    at = np.searchsorted(estimated.ranks, clock[known])
+    is_estimated = np.isin(clock, estimated.ranks)
+    at = np.searchsorted(estimated.ranks, clock[is_estimated])
 
     def spread(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        whole = np.zeros(len(ranks), values.dtype)
-        whole[known] = values[at]
-        return whole
+        column = np.zeros(len(ranks), values.dtype)
+        column[is_estimated] = values[at]
+        return column
 
     names = ("offset_ns", "drift", "residual_ns", "uncertainty_ns", "applied", "part")
     of_all: dict[str, Any] = {name: spread(getattr(estimated, name)) for name in names}
-    return replace(estimated, ranks=ranks, known=known, **of_all)
+    return replace(estimated, ranks=ranks, known=is_estimated, **of_all)

@@ -65,49 +65,60 @@ class CommunicationCalls:
 def dimension_of(description: str | None) -> str | None:
     """Parallel dimension in a group's description such as `mesh_tp` or `TENSOR_MODEL_PARALLEL_GROUP`."""
     text = (description or "").lower()
-    found = [dimension for dimension, pattern in _DIMENSIONS if re.search(pattern, text)]
-    return found[0] if len(found) == 1 else None
+    dimensions = [dimension for dimension, pattern in _DIMENSIONS if re.search(pattern, text)]
+    return dimensions[0] if len(dimensions) == 1 else None
 
 
-def on_device(calls: CommunicationCalls, told: StatedPayloads) -> Int64:
-    """Index of the entry of `told` for each call of a rank with an accelerator, −1 for none.
+def on_device(calls: CommunicationCalls, stated_payloads: StatedPayloads) -> Int64:
+    """Index of the entry of `stated_payloads` for each call of a rank with an accelerator, −1 for none.
 
     In order of preference: the kernel's own metadata, then the host op, execution trace or annotation on
     whose thread and within whose time the kernel was launched; of several, the one that began last.
     """
-    row, code = (np.asarray(column, np.int64) for column in (told.row, told.code))
+    row, code = (np.asarray(column, np.int64) for column in (stated_payloads.row, stated_payloads.code))
     first = pc.index_in(pa.array(calls.row), pa.array(row)).cast(pa.int64()).fill_null(-1).to_numpy()
-    owner = np.where(calls.row < 0, _own_entries(calls, told), first)
+    owner = np.where(calls.row < 0, _own_entries(calls, stated_payloads), first)
     for source in ("host_op", "execution_trace", "annotation"):
-        tells = np.array([*(payload.source == source for payload in told.payloads), False])
+        tells = np.array([*(payload.source == source for payload in stated_payloads.payloads), False])
         of_source = tells[code] & (row < 0)
         open_calls = np.flatnonzero((owner < 0) & (calls.launch_ns >= 0))
         owner[open_calls] = _entries_around(
-            np.flatnonzero(of_source), told, calls.launch_track[open_calls], calls.launch_ns[open_calls]
+            np.flatnonzero(of_source),
+            stated_payloads,
+            calls.launch_track[open_calls],
+            calls.launch_ns[open_calls],
         )
     return owner
 
 
-def _entries_around(entries: Int64, told: StatedPayloads, track: Int64, at: Int64) -> Int64:
+def _entries_around(entries: Int64, stated_payloads: StatedPayloads, track: Int64, at: Int64) -> Int64:
     """The innermost of the entries around each instant on each thread, −1 for none."""
-    columns = (np.asarray(column, np.int64)[entries] for column in (told.track, told.start_ns, told.end_ns))
+    columns = (
+        np.asarray(column, np.int64)[entries]
+        for column in (stated_payloads.track, stated_payloads.start_ns, stated_payloads.end_ns)
+    )
     thread, start, end = columns
     number = np.arange(len(entries))
     order = np.lexsort((number, start, thread))
-    found = Ranges(thread[order], start[order], end[order]).innermost_at(track, at)
-    return np.append(entries[order], -1)[found]
+    index = Ranges(thread[order], start[order], end[order]).innermost_at(track, at)
+    return np.append(entries[order], -1)[index]
 
 
-def _own_entries(calls: CommunicationCalls, told: StatedPayloads) -> Int64:
+def _own_entries(calls: CommunicationCalls, stated_payloads: StatedPayloads) -> Int64:
     """The entry stated by each call's own row, if it is not a kernel; −1 for none."""
-    itself = np.array([*(payload.source in _ROWS_OWN for payload in told.payloads), False])
-    code, row = (np.asarray(column, np.int64) for column in (told.code, told.row))
-    return _at_place(calls, told, np.flatnonzero(itself[code] & (row < 0)))
+    is_row_stated = np.array([*(payload.source in _ROWS_OWN for payload in stated_payloads.payloads), False])
+    code, row = (np.asarray(column, np.int64) for column in (stated_payloads.code, stated_payloads.row))
+    return _at_place(calls, stated_payloads, np.flatnonzero(is_row_stated[code] & (row < 0)))
 
 
-def _at_place(calls: CommunicationCalls, told: StatedPayloads, entries: Sequence[int] | Int64) -> Int64:
+def _at_place(
+    calls: CommunicationCalls, stated_payloads: StatedPayloads, entries: Sequence[int] | Int64
+) -> Int64:
     """The entry with the same thread, begin and end as each call; −1 for none."""
-    places = {(told.track[i], told.start_ns[i], told.end_ns[i]): int(i) for i in entries}
+    places = {
+        (stated_payloads.track[i], stated_payloads.start_ns[i], stated_payloads.end_ns[i]): int(i)
+        for i in entries
+    }
     if not places:
         return np.full(len(calls), -1)
     rows = (column.tolist() for column in (calls.track, calls.start_ns, calls.end_ns))
@@ -115,46 +126,48 @@ def _at_place(calls: CommunicationCalls, told: StatedPayloads, entries: Sequence
 
 
 def on_host(
-    calls: CommunicationCalls, told: StatedPayloads, facts: TraceFacts
+    calls: CommunicationCalls, stated_payloads: StatedPayloads, facts: TraceFacts
 ) -> tuple[Int64, dict[str, int]]:
-    """Index of the entry of `told` for each row of a CPU's communication threads (−1 for none), and the
-    number of rows without a process group by reason.
+    """Index of the entry of `stated_payloads` for each row of a CPU's communication threads (−1 for none),
+    and the number of rows without a process group by reason.
 
     The k-th annotated call of a process group owns the next rows of that group's threads.  The row of a send
     or receive is the first of its kind that begins inside its annotation, on its thread; it ends where the
     program waits for it, after the annotation if the call is asynchronous.  If a group's rows contradict its
     calls, all of them stay ungrouped.  Rows without a call keep their own entries.
     """
-    owner = _own_entries(calls, told)
+    owner = _own_entries(calls, stated_payloads)
     refused: dict[str, int] = defaultdict(int)
-    payloads = list(told.payloads)
+    payloads = list(stated_payloads.payloads)
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    itself: list[int] = []
+    rankless: list[int] = []
     transfers: list[int] = []
-    for i, code in enumerate(told.code):
+    for i, code in enumerate(stated_payloads.code):
         payload = payloads[code]
         if payload.source != "annotation":
             continue
         if payload.ranks is None:
-            itself.append(i)
+            rankless.append(i)
         elif payload.collective in ("send", "recv"):
             transfers.append(i)
         else:
             groups[payload.ranks].append(i)
-    around = _entries_around(np.array(transfers, np.int64), told, calls.track, calls.start_ns)
-    called = np.array([payloads[code].collective for code in told.code] + [None], object)
+    around = _entries_around(np.array(transfers, np.int64), stated_payloads, calls.track, calls.start_ns)
+    called = np.array([payloads[code].collective for code in stated_payloads.code] + [None], object)
     ran = np.array([name.kind for name in calls.names] + [None], object)
     fits = np.flatnonzero((around >= 0) & (called[around] == ran[calls.name]))
     fits = fits[np.argsort(calls.start_ns[fits], kind="stable")]
     firsts = fits[np.unique(around[fits], return_index=True)[1]]
     owner[firsts] = around[firsts]
-    own = _at_place(calls, told, itself)
+    own_entry = _at_place(calls, stated_payloads, rankless)
     free = np.flatnonzero(owner < 0)
     threads = np.unique(calls.track[free])
     rows_of = {int(threads[at]): free[rows] for at, rows in intervals.by_code(calls.track[free], threads)}
     for entries in groups.values():
-        entries.sort(key=lambda i: (told.start_ns[i], told.seq[i]))
-        named = {thread for code in {told.code[i] for i in entries} for thread in payloads[code].threads}
+        entries.sort(key=lambda i: (stated_payloads.start_ns[i], stated_payloads.seq[i]))
+        named = {
+            thread for code in {stated_payloads.code[i] for i in entries} for thread in payloads[code].threads
+        }
         if not named and len(groups) > 1:
             continue
         # A group's threads serve no other group, whether its calls fit or not.
@@ -162,7 +175,7 @@ def on_host(
             [rows_of.pop(thread) for thread in named or list(rows_of) if thread in rows_of]
         )
         rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
-        owners = _in_turn(rows, entries, calls, told, payloads, own)
+        owners = _in_turn(rows, entries, calls, stated_payloads, payloads, own_entry)
         if owners is not None:
             owner[rows] = owners
         else:
@@ -172,7 +185,7 @@ def on_host(
         refused.clear()
     elif missing := int(alone.sum()) - sum(refused.values()):
         refused["no annotation tells its process group"] += missing
-    owner[alone] = own[alone]
+    owner[alone] = own_entry[alone]
     return owner, dict(refused)
 
 
@@ -184,22 +197,25 @@ def _in_turn(
     rows: Int64,
     entries: Sequence[int],
     calls: CommunicationCalls,
-    told: StatedPayloads,
+    stated_payloads: StatedPayloads,
     payloads: Sequence[Payload],
-    own: Int64,
+    own_entry: Int64,
 ) -> list[int] | None:
     """The entry of each row of a group, with calls and rows in order; None if they do not fit.
 
     Two rows that began at nearly the same time on two threads may be swapped.
     """
-    if sum(payloads[told.code[i]].rows for i in entries) != len(rows):
+    if sum(payloads[stated_payloads.code[i]].rows for i in entries) != len(rows):
         return None
-    owners = [i for i in entries for _ in range(payloads[told.code[i]].rows)]
+    owners = [i for i in entries for _ in range(payloads[stated_payloads.code[i]].rows)]
     ran = [calls.names[n].kind for n in calls.name[rows].tolist()]
-    size = [payload_bytes(payloads[told.code[i]])[0] if i >= 0 else None for i in own[rows].tolist()]
+    size = [
+        payload_bytes(payloads[stated_payloads.code[i]])[0] if i >= 0 else None
+        for i in own_entry[rows].tolist()
+    ]
 
     def fits(k: int, entry: int) -> bool:
-        call = payloads[told.code[entry]]
+        call = payloads[stated_payloads.code[entry]]
         same_size = call.rows > 1 or None in (size[k], call.in_bytes) or size[k] == call.in_bytes
         return same_size and _runs_as(call.collective, ran[k])
 
@@ -219,13 +235,13 @@ Groups = dict[str, tuple[int, ...]]
 
 
 def collectives_table(
-    rank: int, calls: CommunicationCalls, told: StatedPayloads, owner: Int64, facts: TraceFacts
+    rank: int, calls: CommunicationCalls, stated_payloads: StatedPayloads, owner: Int64, facts: TraceFacts
 ) -> tuple[pa.Table, Groups]:
     """Rows of `schema.COLLECTIVES`, one per call, in order, and their groups."""
     groups = {group.name: group for group in facts.groups}
     only = _only_group(facts)
-    payloads = list(told.payloads)
-    code, seq = (_column_of_calls(column, owner) for column in (told.code, told.seq))
+    payloads = list(stated_payloads.payloads)
+    code, seq = (_column_of_calls(column, owner) for column in (stated_payloads.code, stated_payloads.seq))
     pairs, of_call = np.unique(code * len(calls.names) + calls.name, return_inverse=True)
     described = []
     for pair in pairs.tolist():
@@ -235,7 +251,7 @@ def collectives_table(
         )
     members = {str(row["group"]): ranks for row in described if (ranks := row.pop("members", None))}
     step = calls.step.astype(np.int32)
-    own = {
+    call_columns = {
         "collective": (rank << RANK_SHIFT) + np.arange(len(calls)),
         "rank": np.full(len(calls), rank, np.int32),
         "seq": pa.array(seq, mask=seq < 0),
@@ -244,8 +260,8 @@ def collectives_table(
         "end_ns": calls.end_ns,
     }
     columns = [
-        pa.array(own[field.name])
-        if field.name in own
+        pa.array(call_columns[field.name])
+        if field.name in call_columns
         else _array_of([row.get(field.name) for row in described], field.type).take(pa.array(of_call))
         for field in COLLECTIVES
     ]
@@ -254,8 +270,8 @@ def collectives_table(
 
 def _column_of_calls(column: Sequence[int], owner: Int64) -> Int64:
     """The column's value for each call's entry, −1 for a call without one."""
-    told = np.asarray(column, np.int64)
-    return np.where(owner >= 0, told[owner], -1) if len(told) else np.full(len(owner), -1)
+    values = np.asarray(column, np.int64)
+    return np.where(owner >= 0, values[owner], -1) if len(values) else np.full(len(owner), -1)
 
 
 def _array_of(values: list[object], kind: pa.DataType) -> pa.Array:

@@ -57,51 +57,64 @@ def join_communicators(
     numbers, if all devices are on one host and no communicator orders them differently.
     """
     devices: dict[str, set[int]] = {}
-    for one in (one for file in files for one in file):
-        devices.setdefault(one.process, set()).update([] if one.device is None else [one.device])
+    for communicator in (communicator for file in files for communicator in file):
+        devices.setdefault(communicator.process, set()).update(
+            [] if communicator.device is None else [communicator.device]
+        )
 
-    def process_of(one: LoggedCommunicator) -> Process:
-        only = devices[one.process] if len(devices[one.process]) == 1 else {None}
-        return one.process, next(iter(only)) if one.device is None else one.device
+    def process_of(communicator: LoggedCommunicator) -> Process:
+        only = devices[communicator.process] if len(devices[communicator.process]) == 1 else {None}
+        return communicator.process, next(iter(only)) if communicator.device is None else communicator.device
 
     keys = [_communicator_keys(number, file, process_of) for number, file in enumerate(files)]
     members: dict[Key, dict[Process, LoggedCommunicator]] = {}
-    for file, own in zip(files, keys, strict=True):
-        for one, key in zip(file, own, strict=True):
-            members.setdefault(key, {})[process_of(one)] = one
-    sound = {key: own for key, own in members.items() if _is_one(key, own)}
-    everyone = {process_of(one) for file in files for one in file}
-    hosts = {one.host for file in files for one in file}
+    for file, file_keys in zip(files, keys, strict=True):
+        for communicator, key in zip(file, file_keys, strict=True):
+            members.setdefault(key, {})[process_of(communicator)] = communicator
+    sound = {key: by_process for key, by_process in members.items() if _is_one_communicator(key, by_process)}
+    everyone = {process_of(communicator) for file in files for communicator in file}
+    hosts = {communicator.host for file in files for communicator in file}
     world, notes = _world_ranks(list(sound.values()), everyone, len(hosts))
     if world is not None:
-        whole = [(process_of(one), one.rank) for file in files for one in file if one.size == world.size]
-        world = _with_others(world, whole)
+        world_parts = [
+            (process_of(communicator), communicator.rank)
+            for file in files
+            for communicator in file
+            if communicator.size == world.size
+        ]
+        world = _with_others(world, world_parts)
         notes += _of_unknown_rank(world, everyone)
     number = count()
 
-    def joined(own: Mapping[Process, LoggedCommunicator]) -> Joined:
+    def joined(by_process: Mapping[Process, LoggedCommunicator]) -> Joined:
         if world is None:
             return Joined(next(number), {}, None)
-        ranks = {one.rank: world.ranks[process] for process, one in own.items() if one.rank is not None}
-        (size,) = {one.size for one in own.values()}
+        ranks = {
+            communicator.rank: world.ranks[process]
+            for process, communicator in by_process.items()
+            if communicator.rank is not None
+        }
+        (size,) = {communicator.size for communicator in by_process.values()}
         if len(ranks) == size:
             return Joined(next(number), ranks, tuple(sorted(ranks.values())))
         return Joined(next(number), ranks, tuple(range(size)) if size == world.size else None)
 
-    of_key = {key: joined(own) for key, own in sound.items()}
+    of_key = {key: joined(by_process) for key, by_process in sound.items()}
 
-    def part(one: LoggedCommunicator, key: Key) -> Membership:
-        rank = None if world is None else world.ranks.get(process_of(one))
+    def part(communicator: LoggedCommunicator, key: Key) -> Membership:
+        rank = None if world is None else world.ranks.get(process_of(communicator))
         if key in of_key:
             return Membership(of_key[key], rank)
-        known = world is not None and rank is not None and one.size == world.size
-        return Membership(Joined(next(number), {}, tuple(range(one.size)) if known else None), rank)
+        spans_world = world is not None and rank is not None and communicator.size == world.size
+        return Membership(
+            Joined(next(number), {}, tuple(range(communicator.size)) if spans_world else None), rank
+        )
 
     parts = [
-        [part(one, key) for one, key in zip(file, own, strict=True)]
-        for file, own in zip(files, keys, strict=True)
+        [part(communicator, key) for communicator, key in zip(file, file_keys, strict=True)]
+        for file, file_keys in zip(files, keys, strict=True)
     ]
-    if unknown := sum(key not in sound for own in keys for key in own):
+    if unknown := sum(key not in sound for file_keys in keys for key in file_keys):
         notes.append(
             f"who is in {unknown:,} of {sum(map(len, keys)):,} communicators, each process's counted, is not"
             " known: the lines of their initialisation are not in the logs, or do not tell"
@@ -115,26 +128,26 @@ def _communicator_keys(
 ) -> list[Key]:
     """Keys that identify a file's communicators; the last element numbers equal ones of a process."""
     keys: list[Key] = []
-    seen: Counter[tuple[Process, Key]] = Counter()
-    for place, one in enumerate(file):
-        if one.id is not None:
-            own: Key = ("id", one.id, one.size)
-        elif one.color is not None:
-            parent = None if one.parent is None else keys[one.parent]
-            own = ("split", parent, one.split, one.color, one.size)
-        elif one.rank is not None:
-            own = ("size", one.size)
+    occurrences: Counter[tuple[Process, Key]] = Counter()
+    for place, communicator in enumerate(file):
+        if communicator.id is not None:
+            identity: Key = ("id", communicator.id, communicator.size)
+        elif communicator.color is not None:
+            parent = None if communicator.parent is None else keys[communicator.parent]
+            identity = ("split", parent, communicator.split, communicator.color, communicator.size)
+        elif communicator.rank is not None:
+            identity = ("size", communicator.size)
         else:
-            own = ("call", number, place)
-        seen[process_of(one), own] += 1
-        keys.append((*own, seen[process_of(one), own]))
+            identity = ("call", number, place)
+        occurrences[process_of(communicator), identity] += 1
+        keys.append((*identity, occurrences[process_of(communicator), identity]))
     return keys
 
 
-def _is_one(key: Any, members: Mapping[Process, LoggedCommunicator]) -> bool:
+def _is_one_communicator(key: Any, members: Mapping[Process, LoggedCommunicator]) -> bool:
     """Whether these processes' parts are of one communicator."""
-    ranks = {one.rank for one in members.values()}
-    (size,) = {one.size for one in members.values()}
+    ranks = {communicator.rank for communicator in members.values()}
+    (size,) = {communicator.size for communicator in members.values()}
     root = key
     while root is not None and root[0] == "split":
         root = root[1]
@@ -149,12 +162,12 @@ def _world_ranks(
 
     None if no communicator has all, or several order them differently, and devices do not decide.
     """
-    known = {process for members in communicators for process in members}
-    holding = [members for members in communicators if members.keys() == known]
-    sizes = {one.size for members in holding for one in members.values()}
+    processes = {process for members in communicators for process in members}
+    holding = [members for members in communicators if members.keys() == processes]
+    sizes = {communicator.size for members in holding for communicator in members.values()}
     size = max(sizes, default=0)
     orders = {
-        frozenset((process, one.rank or 0) for process, one in members.items())
+        frozenset((process, communicator.rank or 0) for process, communicator in members.items())
         for members in holding
         if next(iter(members.values())).size == size
     }
@@ -178,23 +191,23 @@ def _with_others(world: World, parts: Sequence[tuple[Process, int | None]]) -> W
 
     A single process without a stated rank gets the last rank that is left.
     """
-    told: dict[Process, set[int]] = {}
+    claimed_ranks: dict[Process, set[int]] = {}
     for process, rank in parts:
         if process not in world.ranks:
-            told.setdefault(process, set()).update([] if rank is None else [rank])
+            claimed_ranks.setdefault(process, set()).update([] if rank is None else [rank])
     left = set(range(world.size)) - set(world.ranks.values())
-    claims = Counter(rank for ranks in told.values() for rank in ranks)
-    found = {
+    claims = Counter(rank for ranks in claimed_ranks.values() for rank in ranks)
+    rank_by_process = {
         process: rank
-        for process, ranks in told.items()
+        for process, ranks in claimed_ranks.items()
         for rank in ranks & left
         if claims[rank] == len(ranks) == 1
     }
-    silent = [process for process, ranks in told.items() if not ranks]
-    free = left - set(found.values())
+    silent = [process for process, ranks in claimed_ranks.items() if not ranks]
+    free = left - set(rank_by_process.values())
     if len(silent) == len(free) == 1:
-        found[silent[0]] = free.pop()
-    return World({**world.ranks, **found}, world.size)
+        rank_by_process[silent[0]] = free.pop()
+    return World({**world.ranks, **rank_by_process}, world.size)
 
 
 def _of_unknown_rank(world: World, everyone: Set[Process]) -> list[str]:
@@ -212,9 +225,9 @@ def _in_order(
 ) -> bool:
     """Whether these are ranks 0 to n − 1 whose order agrees with that of all communicators."""
     orders = [
-        [ranks[process] for process, _ in sorted(members.items(), key=lambda one: one[1].rank or 0)]
+        [ranks[process] for process, _ in sorted(members.items(), key=lambda member: member[1].rank or 0)]
         for members in communicators
         if len(members) > 1
     ]
-    whole = sorted(ranks.values()) == list(range(len(ranks)))
-    return bool(orders) and whole and all(order == sorted(order) for order in orders)
+    is_complete = sorted(ranks.values()) == list(range(len(ranks)))
+    return bool(orders) and is_complete and all(order == sorted(order) for order in orders)

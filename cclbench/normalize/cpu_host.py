@@ -50,7 +50,7 @@ def cpu_causes(
     """
     starts, ends, between = _gaps_between_calls(calls)
     short = ends - starts < DISPATCH_NS
-    cold = _never_again(ends, ends - starts, between, second_step)
+    cold = _cold_gaps(ends, ends - starts, between, second_step)
     return {cause: ranges.get(cause, intervals.EMPTY) for cause in CAUSES} | {
         "cold_start": intervals.union(starts[cold], ends[cold]),
         "launch": intervals.union(starts[short], ends[short]),
@@ -77,15 +77,15 @@ def _gaps_between_calls(calls: ThreadCalls) -> tuple[Int64, Int64, Int64]:
     return reach[at], starts[at + 1], name[last[at]] * names + name[at + 1]
 
 
-def _never_again(ends: Int64, taken: Int64, between: Int64, second_step: int | None) -> Mask:
+def _cold_gaps(ends: Int64, durations: Int64, between: Int64, second_step: int | None) -> Mask:
     """Which gaps are far longer than others of the same operators and than any such in later steps."""
-    if second_step is None or not len(taken):
-        return np.zeros(len(taken), np.bool_)
+    if second_step is None or not len(durations):
+        return np.zeros(len(durations), np.bool_)
     _, like, count = np.unique(between, return_inverse=True, return_counts=True)
-    order = np.lexsort((taken, like))
+    order = np.lexsort((durations, like))
     middle = np.cumsum(count) - count + (count - 1) // 2
-    usual = np.where(count >= _FEW, taken[order][middle], np.median(taken))
-    long = (taken >= _LEAST_NS) & (taken >= _TIMES * usual[like])
+    usual = np.where(count >= _FEW, durations[order][middle], np.median(durations))
+    long = (durations >= _LEAST_NS) & (durations >= _TIMES * usual[like])
     later = long & (ends > second_step)
     again = np.isin(like, like[later])
-    return np.asarray(long & ~again & (taken > taken[later].max(initial=0)))
+    return np.asarray(long & ~again & (durations > durations[later].max(initial=0)))

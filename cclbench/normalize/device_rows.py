@@ -46,9 +46,11 @@ def own_shares(rows: DeviceRows, starts: Int64, ends: Int64, window: Index) -> l
     `window` is the window index of each step, −1 for none.
     """
     of_step = np.where(rows.step >= 0, window[rows.step], -1)
-    own = rows.kernel & (of_step >= 0)
-    at = of_step[own]
-    by_own = intervals.union(np.maximum(rows.starts[own], starts[at]), np.minimum(rows.ends[own], ends[at]))
+    is_own = rows.kernel & (of_step >= 0)
+    at = of_step[is_own]
+    by_own = intervals.union(
+        np.maximum(rows.starts[is_own], starts[at]), np.minimum(rows.ends[is_own], ends[at])
+    )
     by_any = intervals.union(rows.starts[rows.kernel], rows.ends[rows.kernel])
-    parts, wholes = (intervals.within(kernels, starts, ends).tolist() for kernels in (by_own, by_any))
-    return [part / whole if whole else None for part, whole in zip(parts, wholes, strict=True)]
+    parts, totals = (intervals.within(kernels, starts, ends).tolist() for kernels in (by_own, by_any))
+    return [part / total if total else None for part, total in zip(parts, totals, strict=True)]

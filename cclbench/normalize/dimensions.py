@@ -25,14 +25,14 @@ def by_shape(ranks: Sequence[int], degrees: Mapping[str, int]) -> str | None:
     if len(strides) != 1:
         return None
     (stride,) = strides
-    found = set()
+    dimensions = set()
     inner = 1
     for degree, dimension in _INNER_TO_OUTER:
         size = degrees.get(degree, 1)
         if (len(ranks), stride) == (size, inner):
-            found.add(dimension)
+            dimensions.add(dimension)
         shards = degrees.get("dp_shard", 1)
         if degree == "dp_replicate" and (len(ranks), stride) == (size * shards, inner // shards):
-            found.add(dimension)
+            dimensions.add(dimension)
         inner *= size
-    return found.pop() if len(found) == 1 else None
+    return dimensions.pop() if len(dimensions) == 1 else None

@@ -26,15 +26,15 @@ def traces_by_process(
     If ids do not decide (equal ids in containers, or the rank's is unknown), by the number at the end of
     the file's name.
     """
-    found: dict[int, Path] = {}
+    trace_by_rank: dict[int, Path] = {}
     shared = Counter(ranks.values())
     for rank, process in ranks.items():
-        fitting = [path for path, own in processes.items() if process is None or own == process]
+        fitting = [path for path, pid in processes.items() if process is None or pid == process]
         if process is None or shared[process] > 1 or len(fitting) > 1:
             fitting = [path for path in fitting if _rank_number(path) == rank]
         if len(fitting) == 1:
-            found[rank] = fitting[0]
-    return found
+            trace_by_rank[rank] = fitting[0]
+    return trace_by_rank
 
 
 def _rank_number(path: Path) -> int | None:
@@ -43,17 +43,20 @@ def _rank_number(path: Path) -> int | None:
 
 
 def place_calls(
-    told: StatedPayloads, trace: ExecutionTrace, facts: TraceFacts
+    stated_payloads: StatedPayloads, trace: ExecutionTrace, facts: TraceFacts
 ) -> tuple[TraceFacts, list[str]]:
-    """Add the payloads of the execution trace's calls to `told`, at the times of the rank's annotations.
+    """Add the payloads of the execution trace's calls to `stated_payloads`, at the rank's annotations' times.
 
     An execution trace has no times: its k-th call of a backend (`nccl:all_reduce`) is the rank's k-th
     annotation of one, and none is placed unless all agree in kind and size.  Returns the facts, with the
     execution trace's process groups if the trace lists none, and notes.
     """
-    payloads = list(told.payloads)
+    payloads = list(stated_payloads.payloads)
     of_backend = np.array([p.source == "annotation" and p.ranks is None for p in payloads] or [False])
-    row, code, start = (np.array(column, np.int64) for column in (told.row, told.code, told.start_ns))
+    row, code, start = (
+        np.array(column, np.int64)
+        for column in (stated_payloads.row, stated_payloads.code, stated_payloads.start_ns)
+    )
     at = np.flatnonzero((row < 0) & of_backend[code])
     at = at[np.argsort(start[at], kind="stable")]
     annotated = [payloads[c] for c in code[at].tolist()]
@@ -71,8 +74,12 @@ def place_calls(
             ranks, size = everyone or call.payload.ranks, sizes[call.payload.group_name]
             payload = msgspec.structs.replace(call.payload, ranks=ranks, group_size=size)
             completed[call.payload] = payload
-        told.add_payload(
-            payload, track=told.track[i], start_ns=told.start_ns[i], end_ns=told.end_ns[i], seq=call.seq
+        stated_payloads.add_payload(
+            payload,
+            track=stated_payloads.track[i],
+            start_ns=stated_payloads.start_ns[i],
+            end_ns=stated_payloads.end_ns[i],
+            seq=call.seq,
         )
     if not everyone:
         return facts, []
@@ -84,10 +91,10 @@ def _describe_difference(annotated: list[Payload], trace: ExecutionTrace) -> str
     """First difference between a backend's annotations and the execution trace's calls, None if none."""
     if len(annotated) != len(trace.calls):
         return f"it has {len(trace.calls)} calls, the trace {len(annotated)}"
-    for k, (own, call) in enumerate(zip(annotated, trace.calls, strict=True), start=1):
-        size, name = payload_bytes(own)[0], call.name.partition(":")[2]
-        if own.collective != name:
-            return f"call {k} is {name[:60]}, the trace's {(own.collective or '')[:60]}"
+    for k, (payload, call) in enumerate(zip(annotated, trace.calls, strict=True), start=1):
+        size, name = payload_bytes(payload)[0], call.name.partition(":")[2]
+        if payload.collective != name:
+            return f"call {k} is {name[:60]}, the trace's {(payload.collective or '')[:60]}"
         if None not in (size, call.in_bytes) and size != call.in_bytes:
             return f"call {k} ({name[:60]}) is of {call.in_bytes} bytes, the trace's of {size}"
     return None
@@ -95,12 +102,12 @@ def _describe_difference(annotated: list[Payload], trace: ExecutionTrace) -> str
 
 def _group_sizes(trace: ExecutionTrace) -> dict[str | None, int | None]:
     """Size of each process group of the calls; None if calls state none or different ones."""
-    told: dict[str | None, set[int]] = {}
+    sizes_by_group: dict[str | None, set[int]] = {}
     for payload in (call.payload for call in trace.calls if call.payload is not None):
-        sizes = told.setdefault(payload.group_name, set())
+        sizes = sizes_by_group.setdefault(payload.group_name, set())
         if payload.group_size is not None:
             sizes.add(payload.group_size)
-    return {group: next(iter(sizes)) if len(sizes) == 1 else None for group, sizes in told.items()}
+    return {group: next(iter(sizes)) if len(sizes) == 1 else None for group, sizes in sizes_by_group.items()}
 
 
 def _all_ranks(

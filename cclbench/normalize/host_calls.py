@@ -48,13 +48,13 @@ def take_turns(active: Sequence[Intervals]) -> Mask:
     Such threads hand over to one another, as a main thread and that of autograd do: together they are one
     sequence of calls.
     """
-    lengths = [one.length for one in active]
-    found = np.zeros((len(active), len(active)), np.bool_)
-    for one in range(len(active)):
-        for other in range(one):
-            shared = intervals.intersect(active[one], active[other]).length
-            found[one, other] = found[other, one] = shared <= _TOGETHER * min(lengths[one], lengths[other])
-    return found
+    lengths = [spans.length for spans in active]
+    takes_turns = np.zeros((len(active), len(active)), np.bool_)
+    for a in range(len(active)):
+        for b in range(a):
+            shared = intervals.intersect(active[a], active[b]).length
+            takes_turns[a, b] = takes_turns[b, a] = shared <= _TOGETHER * min(lengths[a], lengths[b])
+    return takes_turns
 
 
 def blocks(
@@ -88,14 +88,14 @@ def cold_calls(
     if not long.any():
         return cold
     of_all = float(np.median(dur))
-    for one in np.unique(function[long]).tolist():
-        own = np.flatnonzero(function == one)
-        usual = float(np.median(dur[own])) if len(own) >= _FEW else of_all
-        unusual = own[long[own] & (dur[own] >= _TIMES * usual)]
+    for code in np.unique(function[long]).tolist():
+        rows = np.flatnonzero(function == code)
+        usual = float(np.median(dur[rows])) if len(rows) >= _FEW else of_all
+        unusual = rows[long[rows] & (dur[rows] >= _TIMES * usual)]
         if until is not None and (start[unusual] + dur[unusual] <= until).all():
             cold[unusual] = True
             continue
-        by_start = own[np.argsort(start[own], kind="stable")]
+        by_start = rows[np.argsort(start[rows], kind="stable")]
         firsts = by_start[np.unique(kernel[by_start], return_index=True)[1]]
         cold[np.intersect1d(unusual, firsts)] = True
     return cold
@@ -125,15 +125,15 @@ def cold_operators(
     order = np.lexsort((-inner[2], inner[1], inner[0]))
     inner = [column[order] for column in inner]
     place = np.argsort(order)
-    for one in np.unique(name[dur >= LEAST_COLD_NS]).tolist():
-        own = np.flatnonzero(name == one)
-        if until is None and len(own) < _FEW:
+    for code in np.unique(name[dur >= LEAST_COLD_NS]).tolist():
+        rows = np.flatnonzero(name == code)
+        if until is None and len(rows) < _FEW:
             continue
-        usual = float(np.median(dur[own])) if len(own) >= _FEW else _OPERATOR_NS
+        usual = float(np.median(dur[rows])) if len(rows) >= _FEW else _OPERATOR_NS
         least = max(_TIMES * usual, LEAST_COLD_NS)
-        unusual = [at for at in own[dur[own] >= least].tolist() if _own_ns(inner, int(place[at])) >= least]
+        unusual = [at for at in rows[dur[rows] >= least].tolist() if _own_ns(inner, int(place[at])) >= least]
         if until is None:
-            cold[[at for at in unusual if start[at] == start[own].min()]] = True
+            cold[[at for at in unusual if start[at] == start[rows].min()]] = True
         elif all(end[at] <= until for at in unusual):
             cold[unusual] = True
     return cold

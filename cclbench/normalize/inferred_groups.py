@@ -131,8 +131,8 @@ def _first_difference(calls: JobCalls, ranks: Sequence[int]) -> Iterator[str]:
         differing = np.flatnonzero(first[:both] != other[:both])
         if len(differing) or len(first) != len(other):
             at = int(differing[0]) if len(differing) else both
-            told = f"{_kind_name(first, at)} on rank {ranks[0]}, {_kind_name(other, at)} on rank {rank}"
-            yield f"kind sequences differ at instance {at + 1}: {told}"
+            difference = f"{_kind_name(first, at)} on rank {ranks[0]}, {_kind_name(other, at)} on rank {rank}"
+            yield f"kind sequences differ at instance {at + 1}: {difference}"
 
 
 def _kind_name(kinds: npt.NDArray[np.integer[Any]], at: int) -> str:

@@ -38,9 +38,9 @@ class Alignment:
         limits = np.iinfo(np.int64)
         least, most = np.full(self.length, limits.max), np.full(self.length, limits.min)
         for first, end, shift in self.best.tolist():
-            own, codes = slice(first - shift, end - shift), content[first:end]
-            np.minimum(least[own], codes, out=least[own])
-            np.maximum(most[own], codes, out=most[own])
+            b_range, codes = slice(first - shift, end - shift), content[first:end]
+            np.minimum(least[b_range], codes, out=least[b_range])
+            np.maximum(most[b_range], codes, out=most[b_range])
         for first, end in self.spare.tolist():
             least[first:end], most[first:end] = limits.min, limits.max
         return np.asarray((least == most)[self.b])
@@ -116,18 +116,18 @@ def _shortest_paths(a: Int64, b: Int64, reach: list[Int64], back: list[Int64]) -
         rest = (end - diagonal + total - d) // 2
         inside = (rest >= 0) & (rest <= total - d)
         lows = len(a) - np.where(inside, back[total - d][np.clip(rest, 0, total - d)], _UNREACHED)
-        here = {
+        ranges = {
             k: (low, high)
             for k, low, high in zip(diagonal.tolist(), lows.tolist(), reach[d].tolist(), strict=True)
             if low <= high
         }
-        for k, (low, high) in here.items():
+        for k, (low, high) in ranges.items():
             equal = np.flatnonzero(np.diff(np.r_[0, a[low:high] == b[low - k : high - k], 0]))
             best += [(low + first, low + last, k) for first, last in equal.reshape(-1, 2).tolist()]
             if k + 1 in below:  # one more of b leads here from the diagonal above
                 first, last = max(low, below[k + 1][0]), min(high, below[k + 1][1])
                 spare += [(first - k - 1, last - k)] if first <= last else []
-        below = here
+        below = ranges
     return np.array(best, np.int64).reshape(-1, 3), np.array(spare, np.int64).reshape(-1, 2)
 
 

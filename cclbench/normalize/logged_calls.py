@@ -30,7 +30,7 @@ _PAIRS: Final = ("send", "recv", "send_recv")
 _BY_TRANSFERS: Final = (*_PAIRS, "all_to_all", "gather", "scatter")
 """Kinds that run as sends and receives."""
 _TRANSFERS: Final = ord("t")
-_SAID: Final = ("kind", "group", "group_size", "dtype", "bytes", "src_rank", "dst_rank")
+_COLUMNS: Final = ("kind", "group", "group_size", "dtype", "bytes", "src_rank", "dst_rank")
 _UNKNOWN: Final = ord(".")
 _NO_CALL: Final = ord("?")
 """A call of unknown kind, which may be any kernel of unknown kind."""
@@ -55,13 +55,16 @@ class _Turns:
 
 
 def lacks_group_or_payload(
-    calls: CommunicationCalls, told: StatedPayloads, owner: Int64, groups: Mapping[str, ProcessGroup]
+    calls: CommunicationCalls,
+    stated_payloads: StatedPayloads,
+    owner: Int64,
+    groups: Mapping[str, ProcessGroup],
 ) -> Mask:
     """Which calls of NCCL or RCCL have no group or no payload in their entries (`owner`, see `on_device`).
 
     `groups` are those that the trace lists, by name; shape (calls,).
     """
-    payloads, code = _entries_of_calls(told, owner)
+    payloads, code = _entries_of_calls(stated_payloads, owner)
     incomplete = np.array([not _is_complete(payload, groups) for payload in payloads], np.bool_)
     return np.asarray(incomplete[code] & _of_library(calls))
 
@@ -70,15 +73,15 @@ def _of_library(calls: CommunicationCalls) -> Mask:
     return np.array([name.library in LIBRARIES for name in calls.names] or [False])[calls.name]
 
 
-def _entries_of_calls(told: StatedPayloads, owner: Int64) -> tuple[list[Payload], Int64]:
+def _entries_of_calls(stated_payloads: StatedPayloads, owner: Int64) -> tuple[list[Payload], Int64]:
     """The stated payloads, followed by `NOTHING`, and the index of each call's."""
-    code = np.asarray([*told.code, len(told.payloads)], np.int64)
-    return [*told.payloads, NOTHING], code[owner]
+    code = np.asarray([*stated_payloads.code, len(stated_payloads.payloads)], np.int64)
+    return [*stated_payloads.payloads, NOTHING], code[owner]
 
 
 def place_calls(
     calls: CommunicationCalls,
-    told: StatedPayloads,
+    stated_payloads: StatedPayloads,
     owner: Int64,
     lacking: Mask,
     listed: ListedCalls,
@@ -86,12 +89,12 @@ def place_calls(
 ) -> tuple[Int64, str]:
     """The entry of each call, with new ones for `lacking` calls that the log completes; and a note.
 
-    The new entries are added to `told`.  A log that contradicts the trace is not used.
+    The new entries are added to `stated_payloads`.  A log that contradicts the trace is not used.
     """
     if not len(listed.table):
         return owner, f"{listed.source} lists no call of the rank"
     rows = np.flatnonzero(_of_library(calls))
-    payloads, code = _entries_of_calls(told, owner)
+    payloads, code = _entries_of_calls(stated_payloads, owner)
     code = code[rows]
     launched = np.where(calls.launch_ns < 0, calls.start_ns, calls.launch_ns)
     order = np.lexsort((calls.start_ns[rows], launched[rows]))
@@ -101,12 +104,12 @@ def place_calls(
     words = listed.table["kind"].cast(pa.string()).to_pylist()
     logged = _split_turns(np.array([_kind_letter(word, _NO_CALL) for word in words], np.uint8))
     shape, shapes = _call_shapes(logged, listed)
-    known = _known_numbers(
-        [(_group_ranks(one, groups), payload_bytes(one)[0]) for one in [*payloads, *shapes]]
+    numbers = _payload_numbers(
+        [(_group_ranks(payload, groups), payload_bytes(payload)[0]) for payload in [*payloads, *shapes]]
     )
-    stated = known[code[traced.first]]
+    stated = numbers[code[traced.first]]
     stated[traced.rows > 1] = -1
-    in_log = known[len(payloads) + shape]
+    in_log = numbers[len(payloads) + shape]
     at = [
         begin
         for begin in _turn_places(traced.letters, logged.letters)
@@ -127,16 +130,17 @@ def place_calls(
     pairs, pair = np.unique(about, axis=0, return_inverse=True)
     pair = pair.reshape(-1)
     completed = [
-        _complete_entry(payloads[own], shapes[said], bool(one), groups) for own, said, one in pairs.tolist()
+        _complete_entry(payloads[entry], shapes[call], bool(single), groups)
+        for entry, call, single in pairs.tolist()
     ]
     useful = np.array([payload is not None for payload in completed] or [False])[pair]
     chosen, pair = chosen[useful], pair[useful]
     kernel = rows[chosen]
     former = owner[kernel]
-    seq = np.asarray([*told.seq, -1], np.int64)[former]
+    seq = np.asarray([*stated_payloads.seq, -1], np.int64)[former]
     owner = owner.copy()
-    owner[kernel] = len(told) + np.arange(len(kernel))
-    told.add_rows([payload or NOTHING for payload in completed], pair, calls.row[kernel], seq)
+    owner[kernel] = len(stated_payloads) + np.arange(len(kernel))
+    stated_payloads.add_rows([payload or NOTHING for payload in completed], pair, calls.row[kernel], seq)
     return owner, (
         f"{listed.source} completes {len(kernel):,} of {int(lacking.sum()):,} collectives of which the trace"
         " does not tell group or payload"
@@ -146,8 +150,8 @@ def place_calls(
 def _turn_places(traced: bytes, logged: bytes) -> Iterator[int]:
     """Places in a log at which the turns of a trace fit; an unknown kind matches any."""
     if _UNKNOWN in traced:
-        pattern = b"".join(b"." if one == _UNKNOWN else re.escape(bytes([one])) for one in traced)
-        yield from (found.start() for found in re.finditer(b"(?=" + pattern + b")", logged, re.DOTALL))
+        pattern = b"".join(b"." if letter == _UNKNOWN else re.escape(bytes([letter])) for letter in traced)
+        yield from (match.start() for match in re.finditer(b"(?=" + pattern + b")", logged, re.DOTALL))
         return
     at = logged.find(traced)
     while at >= 0:
@@ -155,8 +159,8 @@ def _turn_places(traced: bytes, logged: bytes) -> Iterator[int]:
         at = logged.find(traced, at + 1)
 
 
-def _known_numbers(known: Sequence[tuple[tuple[int, ...] | None, int | None]]) -> Int64:
-    """Ranks and bytes as numbers, −1 if unknown, shape (len(known), 2); equal groups have equal numbers."""
+def _payload_numbers(pairs: Sequence[tuple[tuple[int, ...] | None, int | None]]) -> Int64:
+    """Ranks and bytes as numbers, −1 if unknown, shape (len(pairs), 2); equal groups have equal numbers."""
     numbers: dict[frozenset[int], int] = {}
     return np.array(
         [
@@ -164,15 +168,15 @@ def _known_numbers(known: Sequence[tuple[tuple[int, ...] | None, int | None]]) -
                 numbers.setdefault(frozenset(ranks), len(numbers)) if ranks else -1,
                 -1 if size is None else size,
             )
-            for ranks, size in known
+            for ranks, size in pairs
         ],
         np.int64,
     )
 
 
-def _any_differs(one: Int64, other: Int64) -> bool:
+def _any_differs(a: Int64, b: Int64) -> bool:
     """Whether the arrays differ anywhere that both are known (not −1)."""
-    return bool(((one >= 0) & (other >= 0) & (one != other)).any())
+    return bool(((a >= 0) & (b >= 0) & (a != b)).any())
 
 
 def _kind_letter(kind: str | None, unknown: int) -> int:
@@ -202,9 +206,9 @@ def _group_ranks(payload: Payload, groups: Mapping[str, ProcessGroup]) -> tuple[
 def _call_shapes(logged: _Turns, listed: ListedCalls) -> tuple[Int64, list[Payload]]:
     """Each turn's index into the distinct payloads, and these payloads; for several transfers the group
     only, if they share one."""
-    table = listed.table.select(_SAID)
+    table = listed.table.select(_COLUMNS)
     columns, words = [], []
-    for name in _SAID:
+    for name in _COLUMNS:
         coded = table[name].combine_chunks().dictionary_encode()
         values = coded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
         low, high = (most.reduceat(values, logged.first) for most in (np.minimum, np.maximum))
@@ -212,46 +216,48 @@ def _call_shapes(logged: _Turns, listed: ListedCalls) -> tuple[Int64, list[Paylo
         columns.append(np.where(same, low, -1))
         words.append([*coded.dictionary.to_pylist(), None])
     rows, number = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    every = [[known[i] for known, i in zip(words, row, strict=True)] for row in rows.tolist()]
-    return number.reshape(-1), [_logged_payload(dict(zip(_SAID, row, strict=True)), listed) for row in every]
+    every = [[column_values[i] for column_values, i in zip(words, row, strict=True)] for row in rows.tolist()]
+    return number.reshape(-1), [
+        _logged_payload(dict(zip(_COLUMNS, row, strict=True)), listed) for row in every
+    ]
 
 
-def _logged_payload(said: dict[str, Any], listed: ListedCalls) -> Payload:
+def _logged_payload(call: dict[str, Any], listed: ListedCalls) -> Payload:
     """The payload in the log, sizes as in `TIMINGS`; for gather and scatter only the root has it."""
-    kind, size, ranks = said["kind"], said["bytes"], said["group_size"]
+    kind, size, ranks = call["kind"], call["bytes"], call["group_size"]
     part = None if size is None or not ranks else size // ranks
     return Payload(
         source=listed.source,
         collective=kind,
         in_bytes={"all_gather": part, "gather": part, "recv": None, "scatter": None}.get(kind, size),
         out_bytes={"reduce_scatter": part, "scatter": part, "send": None, "gather": None}.get(kind, size),
-        dtype=said["dtype"],
+        dtype=call["dtype"],
         group_size=ranks,
-        ranks=listed.groups.get(said["group"] or ""),
-        src_rank=said["src_rank"],
-        dst_rank=said["dst_rank"],
+        ranks=listed.groups.get(call["group"] or ""),
+        src_rank=call["src_rank"],
+        dst_rank=call["dst_rank"],
     )
 
 
 def _complete_entry(
-    own: Payload, logged: Payload, alone: bool, groups: Mapping[str, ProcessGroup]
+    payload: Payload, logged: Payload, alone: bool, groups: Mapping[str, ProcessGroup]
 ) -> Payload | None:
     """The trace's payload completed from the log's; None if the log adds nothing.
 
     If a kernel is not `alone` in its turn, or its turn has several transfers, only the group is taken from
     the log, and only if the trace states that the kernel runs a collective.
     """
-    ranks, size = _group_ranks(own, groups), own.group_size or logged.group_size
+    ranks, size = _group_ranks(payload, groups), payload.group_size or logged.group_size
     several = not alone or logged.collective is None
-    if several and kind_of(own.collective or "") in (None, *_PAIRS):
+    if several and kind_of(payload.collective or "") in (None, *_PAIRS):
         return None
-    if several or payload_bytes(own) != (None, None):
+    if several or payload_bytes(payload) != (None, None):
         if ranks or not logged.ranks:
             return None
-        return msgspec.structs.replace(own, ranks=logged.ranks, group_size=size)
+        return msgspec.structs.replace(payload, ranks=logged.ranks, group_size=size)
     return msgspec.structs.replace(
         logged,
         ranks=ranks or logged.ranks,
-        group_name=own.group_name,
-        group_description=own.group_description,
+        group_name=payload.group_name,
+        group_description=payload.group_description,
     )

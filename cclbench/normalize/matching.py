@@ -264,13 +264,13 @@ def match(connection: duckdb.DuckDBPyConnection) -> Matching:
         connection.register("lanes", lanes)
         connection.execute("INSERT INTO aligned BY NAME FROM lanes")
     connection.execute(_INSTANCES)
-    found = connection.execute(_MATCHED).fetchnumpy()
+    columns = connection.execute(_MATCHED).fetchnumpy()
     sizes = connection.execute(_SIZES).fetchnumpy()
     counts = dict(connection.execute(_UNMATCHED).fetchall())
     (rows,) = connection.execute("SELECT count(*) FROM calls").fetchone() or (0,)
-    counts[ALONE] = rows - len(found["row"]) - sum(counts.values())
+    counts[ALONE] = rows - len(columns["row"]) - sum(counts.values())
     unmatched = {reason: counts[reason] for reason in _REASONS if counts.get(reason)}
-    return Matching(rows, **found, **sizes, unmatched=unmatched)
+    return Matching(rows, **columns, **sizes, unmatched=unmatched)
 
 
 def _place_rows(connection: duckdb.DuckDBPyConnection, to: str, rows: str) -> None:
@@ -305,9 +305,9 @@ def latest_starts_seen(instance: Int64, starts: Int64, ends: Int64) -> Int64:
     order = np.lexsort((is_end, times, np.concatenate([instance, instance])))
     # A row's own start stands before its end, in the same instance.
     last = np.maximum.accumulate(np.where(is_end[order], 0, np.arange(2 * rows)))
-    seen = np.empty(2 * rows, np.int64)
-    seen[order] = times[order][last]
-    return seen[rows:]
+    latest = np.empty(2 * rows, np.int64)
+    latest[order] = times[order][last]
+    return latest[rows:]
 
 
 def contradicting_instances(

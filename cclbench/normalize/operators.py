@@ -52,29 +52,29 @@ class Ranges:
 
     def parent_indices(self) -> Index:
         """Index of the innermost range in which each one begins, −1 for none; shape (ranges,)."""
-        found = np.empty(len(self.track), np.int32)
-        for own in self._ranges_of_threads()[1]:
-            starts, ends = self.start_ns[own], self.end_ns[own]
+        parents = np.empty(len(self.track), np.int32)
+        for on_thread in self._ranges_of_threads()[1]:
+            starts, ends = self.start_ns[on_thread], self.end_ns[on_thread]
             parent = intervals.outwards(np.arange(-1, len(starts) - 1), starts, ends)
-            found[own] = np.where(parent >= 0, parent + own.start, -1)
-        return found
+            parents[on_thread] = np.where(parent >= 0, parent + on_thread.start, -1)
+        return parents
 
     def innermost_at(self, track: Int64, at: Int64) -> Index:
         """Index of the innermost range on each thread at each instant, −1 for none; shape of `at`."""
-        found = np.full(len(at), -1, np.int32)
-        for own, here in self._on_threads(track):
-            index = intervals.innermost(self.start_ns[own], self.end_ns[own], at[here])
-            found[here] = np.where(index >= 0, index + own.start, -1)
-        return found
+        indices = np.full(len(at), -1, np.int32)
+        for on_thread, rows in self._on_threads(track):
+            index = intervals.innermost(self.start_ns[on_thread], self.end_ns[on_thread], at[rows])
+            indices[rows] = np.where(index >= 0, index + on_thread.start, -1)
+        return indices
 
     def is_inside(self, track: Int64, at: Int64) -> Mask:
         """Whether any range of the thread contains each instant, shape of `at`."""
-        found = np.zeros(len(at), np.bool_)
-        for own, here in self._on_threads(track):
+        inside = np.zeros(len(at), np.bool_)
+        for on_thread, rows in self._on_threads(track):
             # The latest end of all ranges begun so far; the first element is for none.
-            reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(self.end_ns[own]))
-            found[here] = reach[np.searchsorted(self.start_ns[own], at[here], side="right")] > at[here]
-        return found
+            reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(self.end_ns[on_thread]))
+            inside[rows] = reach[np.searchsorted(self.start_ns[on_thread], at[rows], side="right")] > at[rows]
+        return inside
 
     def select_ranges(self, chosen: Mask) -> Ranges:
         """The `chosen` ranges."""
@@ -84,7 +84,7 @@ class Ranges:
 def join_ranges(*several: Ranges) -> tuple[Ranges, Int64]:
     """All ranges in order, and the index of each in the concatenated input."""
     track, start, end = (
-        np.concatenate([getattr(one, edge) for one in (NO_RANGES, *several)])
+        np.concatenate([getattr(ranges, edge) for ranges in (NO_RANGES, *several)])
         for edge in ("track", "start_ns", "end_ns")
     )
     order = Ranges.order_of(track, start, end, np.arange(len(track)))
@@ -94,12 +94,12 @@ def join_ranges(*several: Ranges) -> tuple[Ranges, Int64]:
 def nearest_flagged(parents: Index, flag: Mask) -> Index:
     """Index of the nearest flagged call among each call and its ancestors, −1 for none."""
     none = np.int32(len(parents))
-    own = np.arange(len(parents), dtype=np.int32)
-    step = np.append(np.where(flag, own, parents), none)  # a parent of −1 is the last element
+    indices = np.arange(len(parents), dtype=np.int32)
+    step = np.append(np.where(flag, indices, parents), none)  # a parent of −1 is the last element
     while ((further := step[step]) != step).any():
         step = further
-    found = step[:-1]
-    return np.where(found == none, -1, found)
+    nearest = step[:-1]
+    return np.where(nearest == none, -1, nearest)
 
 
 def inherited_numbers(parents: Index, numbers: pa.ChunkedArray) -> Int64:
@@ -110,12 +110,12 @@ def inherited_numbers(parents: Index, numbers: pa.ChunkedArray) -> Int64:
 
 def holds_chosen(parents: Index, chosen: Mask) -> Mask:
     """Which calls contain a chosen one, shape (calls,)."""
-    found = np.zeros(len(parents), np.bool_)
+    has_chosen = np.zeros(len(parents), np.bool_)
     above = np.unique(parents[chosen])
-    while len(above := above[~np.append(found, True)[above]]):
-        found[above] = True
+    while len(above := above[~np.append(has_chosen, True)[above]]):
+        has_chosen[above] = True
         above = np.unique(parents[above])
-    return found
+    return has_chosen
 
 
 class Ids:
@@ -125,14 +125,14 @@ class Ids:
         self._order = np.argsort(ids, kind="stable").astype(np.int32)
         self._sorted = ids[self._order]
 
-    def index_of(self, wanted: Int64) -> Index:
-        """Index of each id, −1 if it does not exist, shape of `wanted`."""
-        at = np.searchsorted(self._sorted, wanted)
-        found = np.full(len(wanted), -1, np.int32)
-        known = at < len(self._sorted)
-        known[known] = self._sorted[at[known]] == wanted[known]
-        found[known] = self._order[at[known]]
-        return found
+    def index_of(self, ids: Int64) -> Index:
+        """Index of each id, −1 if it does not exist, shape of `ids`."""
+        at = np.searchsorted(self._sorted, ids)
+        indices = np.full(len(ids), -1, np.int32)
+        is_present = at < len(self._sorted)
+        is_present[is_present] = self._sorted[at[is_present]] == ids[is_present]
+        indices[is_present] = self._order[at[is_present]]
+        return indices
 
 
 NO_RANGES = Ranges(*(np.empty(0, np.int64) for _ in range(3)))
@@ -143,6 +143,6 @@ def count_launches(track: Int64, start: Int64, end: Int64, launched: Mapping[int
     launch times of each thread, ns."""
     count = np.zeros(len(start), np.int64)
     for thread, at in launched.items():
-        own = track == thread
-        count[own] = np.searchsorted(at, end[own]) - np.searchsorted(at, start[own])
+        on_thread = track == thread
+        count[on_thread] = np.searchsorted(at, end[on_thread]) - np.searchsorted(at, start[on_thread])
     return count

@@ -59,8 +59,8 @@ _LATEST: Final = np.iinfo(np.int64).max
 
 @cache
 def _begins_like(pattern: str) -> Callable[[str], bool]:
-    found = re.compile(pattern)
-    return lambda name: found.match(name) is not None
+    regex = re.compile(pattern)
+    return lambda name: regex.match(name) is not None
 
 
 class Vocabulary(list[str]):
@@ -167,11 +167,11 @@ class Phases:
 
     def phase_at(self, track: Int64, at: Int64) -> Index:
         """Index in `PHASES` of each thread's phase at each instant, shape of `at`."""
-        found = np.full(len(at), PHASES.index("other"), np.int32)
+        phases = np.full(len(at), PHASES.index("other"), np.int32)
         for phase in ("forward", "loss", "mixed", "decode", "prefill", "backward", "optimizer", "data"):
             ranges = self._found.get(phase, NO_RANGES)
-            found[ranges.is_inside(track, at)] = PHASES.index(phase)
-        return found
+            phases[ranges.is_inside(track, at)] = PHASES.index(phase)
+        return phases
 
     def _engine_threads(self, of_engine: Mask) -> Int64:
         """Threads that only autograd's engine uses, sorted.

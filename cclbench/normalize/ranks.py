@@ -33,22 +33,22 @@ class Member:
 def rank_of(member: Member) -> tuple[int | None, str | None]:
     """The rank and its source; None if not stated; `InputError` if two sources disagree."""
     facts, name = member.facts, member.file
-    told: dict[str, int] = {}
+    rank_by_source: dict[str, int] = {}
     if facts.rank is not None and facts.rank_source is not None:
-        told[facts.rank_source] = facts.rank
-    found = [int(m) for m in _RANK.findall(name)] if member.alone else []
-    if found:
-        told["file name"] = found[-1]
+        rank_by_source[facts.rank_source] = facts.rank
+    numbers = [int(m) for m in _RANK.findall(name)] if member.alone else []
+    if numbers:
+        rank_by_source["file name"] = numbers[-1]
     if member.by_card is not None:
-        told["card"] = member.by_card
-    if len(set(told.values())) > 1:
-        said = " but ".join(f"rank {rank} by its {source}" for source, rank in told.items())
-        raise InputError(f"is {said}", where=name, hint="rename the file or mend the card")
-    for source, rank in told.items():
+        rank_by_source["card"] = member.by_card
+    if len(set(rank_by_source.values())) > 1:
+        conflict = " but ".join(f"rank {rank} by its {source}" for source, rank in rank_by_source.items())
+        raise InputError(f"is {conflict}", where=name, hint="rename the file or mend the card")
+    for source, rank in rank_by_source.items():
         return rank, source
     for pattern in _PART_OF_A_NAME if member.alone else ():
-        if found := [int(m) for m in pattern.findall(name)]:
-            return found[-1], "file name"
+        if numbers := [int(m) for m in pattern.findall(name)]:
+            return numbers[-1], "file name"
     return None, None
 
 
@@ -68,7 +68,7 @@ def distinct_ranks(members: Sequence[Member]) -> list[tuple[int, str]]:
         return [(0, "nothing: taken as rank 0") if rank is None else (rank, source or "")]
     unknown = [member.file for member, (rank, _) in zip(members, ranks, strict=True) if rank is None]
     if unknown:
-        what = "files" if _one_each(members) else "ranks"
+        what = "files" if _has_one_file_each(members) else "ranks"
         raise InputError(
             f"{len(unknown)} of {len(members)} {what} do not say their rank",
             where=unknown[0],
@@ -92,20 +92,20 @@ def groups_of(communicators: Mapping[int, Sequence[Communicator]]) -> tuple[Proc
     Communicators with inconsistent members (a rank twice, two sizes) or a missing trace are left out: their
     ranks are unknown.
     """
-    told: dict[str, dict[int, list[Communicator]]] = {}
+    members_by_name: dict[str, dict[int, list[Communicator]]] = {}
     for rank, listed in communicators.items():
         for communicator in dict.fromkeys(listed):
-            told.setdefault(communicator.name, {}).setdefault(rank, []).append(communicator)
+            members_by_name.setdefault(communicator.name, {}).setdefault(rank, []).append(communicator)
     groups = []
-    for name, members in told.items():
-        seen = [communicator for own in members.values() for communicator in own]
-        sizes, places = {c.size for c in seen}, sorted(c.rank for c in seen)
-        if len(sizes) == 1 and places == list(range(*sizes)) and len(members) == len(seen):
+    for name, members in members_by_name.items():
+        entries = [communicator for parts in members.values() for communicator in parts]
+        sizes, places = {c.size for c in entries}, sorted(c.rank for c in entries)
+        if len(sizes) == 1 and places == list(range(*sizes)) and len(members) == len(entries):
             groups.append(ProcessGroup(name=name, ranks=tuple(sorted(members))))
     return tuple(groups)
 
 
-def _one_each(members: Sequence[Member]) -> bool:
+def _has_one_file_each(members: Sequence[Member]) -> bool:
     return len({member.file for member in members}) == len(members)
 
 

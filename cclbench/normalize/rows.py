@@ -37,12 +37,12 @@ class Categories:
         self._codes: list[int] = []
         self.unclassified: list[bool] = []
 
-    def category_codes(self, names: Names, told: Mapping[int, str] | None = None) -> Codes:
-        """Codes into `schema.CATEGORIES`, shape (names,); `told` are those the producer states."""
+    def category_codes(self, names: Names, stated_categories: Mapping[int, str] | None = None) -> Codes:
+        """Codes into `schema.CATEGORIES`, shape (names,); `stated_categories` are the producer's."""
         for code, name in enumerate(names):
             if code < len(self._codes):
                 continue
-            category = (told or {}).get(code)
+            category = (stated_categories or {}).get(code)
             if category is None and self._kind in _CLASSIFIED:
                 category = classify.kernel_category(name)
             default = _COPY if self._kind in ("copy", "memset") else _OTHER

@@ -31,9 +31,9 @@ def index_of(ranks: Int64, rank: npt.NDArray[np.int32]) -> Int64:
     return np.repeat(np.searchsorted(ranks, rank[first]), np.diff(first, append=len(rank)))
 
 
-def divide(part: Float, whole: npt.NDArray[Any]) -> Float:
-    """`part / whole`, 0 where the whole is 0."""
-    return np.asarray(np.divide(part, whole, out=np.zeros(len(whole)), where=whole != 0))
+def divide(part: Float, total: npt.NDArray[Any]) -> Float:
+    """`part / total`, 0 where the total is 0."""
+    return np.asarray(np.divide(part, total, out=np.zeros(len(total)), where=total != 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,29 +139,29 @@ class SharedEnds:
         """The times less their rank's drift, shape (ends,)."""
         return np.asarray(self.t - self.of_rank(drift) * self.t)
 
-    def residuals(self, t: Float, offset: Float, found: Float | None = None) -> Float:
+    def residuals(self, t: Float, offset: Float, out: Float | None = None) -> Float:
         """Difference of each time, less its rank's offset, from its instance's mean, shape (ends,).
 
-        It is written to `found`, if given.
+        It is written to `out`, if given.
         """
-        found = np.empty(len(t)) if found is None else found
+        out = np.empty(len(t)) if out is None else out
         late = offset[self.cells.rank]
         for block in self.blocks:
             times = block.view_ends(t) - block.view_cells(late)[:, :, None]
-            np.subtract(times, times.sum(axis=1, keepdims=True) / block.ranks, out=block.view_ends(found))
-        return found
+            np.subtract(times, times.sum(axis=1, keepdims=True) / block.ranks, out=block.view_ends(out))
+        return out
 
     def worst_residuals(self, offset: Float, drift: Float) -> Float:
         """95th percentile of the absolute residuals of each rank's corrected ends, shape (ranks,)."""
         values = abs(self.residuals(self.correct_drift(drift), offset))
-        found = np.zeros(self.ranks)
+        percentiles = np.zeros(self.ranks)
         begin = self._begins
         order = np.argsort(self.cells.rank, kind="stable")
         bounds = np.searchsorted(self.cells.rank[order], np.arange(self.ranks + 1)).tolist()
         for rank, (low, high) in enumerate(pairwise(bounds)):
-            own = [values[begin[cell] : begin[cell] + self.instances[cell]] for cell in order[low:high]]
-            found[rank] = _nearest_rank(np.concatenate(own), 0.95)
-        return found
+            rank_ends = [values[begin[cell] : begin[cell] + self.instances[cell]] for cell in order[low:high]]
+            percentiles[rank] = _nearest_rank(np.concatenate(rank_ends), 0.95)
+        return percentiles
 
     def of_cells(self, values: Float) -> Float:
         """Sum of each cell's ends, shape (cells,)."""

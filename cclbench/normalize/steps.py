@@ -72,28 +72,28 @@ class Marks:
 NO_MARKS = Marks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def of_device(told: Sequence[DeviceStep]) -> Marks:
+def of_device(device_steps: Sequence[DeviceStep]) -> Marks:
     """Steps that the device's own rows mark: numbered ones, else the runs of the module that takes longest.
 
     A step lasts until the begin of the next one, so that device work in between belongs to it; the last one
     and closed ones last until their own end.
     """
-    numbered = [s for s in told if s.number is not None]
+    numbered = [s for s in device_steps if s.number is not None]
     if numbered:
         chosen = numbered
     else:
-        taken: Counter[str] = Counter()
-        for run in told:
-            taken[run.name] += run.end_ns - run.start_ns
-        dominant = max(sorted(taken), key=taken.__getitem__, default=None)
-        chosen = [run for run in told if run.name == dominant]
+        total_ns: Counter[str] = Counter()
+        for run in device_steps:
+            total_ns[run.name] += run.end_ns - run.start_ns
+        dominant = max(sorted(total_ns), key=total_ns.__getitem__, default=None)
+        chosen = [run for run in device_steps if run.name == dominant]
     chosen = sorted((s for s in chosen if s.end_ns > s.start_ns), key=lambda s: s.start_ns)
     if not chosen:
         return NO_MARKS
     starts = np.array([s.start_ns for s in chosen], np.int64)
-    own = np.array([s.end_ns for s in chosen], np.int64)
+    own_ends = np.array([s.end_ns for s in chosen], np.int64)
     closed = np.array([s.closed for s in chosen], np.bool_)
-    ends = np.where(closed, own, np.append(starts[1:], own.max()))
+    ends = np.where(closed, own_ends, np.append(starts[1:], own_ends.max()))
     numbers = _distinct_numbers([s.number for s in chosen])
     return Marks(numbers, starts, ends, closed=bool(closed[-1]), source=chosen[-1].source)
 
@@ -123,17 +123,17 @@ def annotated_steps(
     occurs, steps last from the end of one optimizer call to that of the next.
     """
     for pattern in patterns:
-        found = [(a, m) for a in annotations if (m := pattern.fullmatch(a.name))]
-        if found:
+        matches = [(a, m) for a in annotations if (m := pattern.fullmatch(a.name))]
+        if matches:
             break
     else:
         return _of_optimizers(annotations) if patterns == step_patterns(None) else (NO_MARKS, Counter())
-    found.sort(key=lambda pair: (pair[0].start_ns, -pair[0].end_ns))
+    matches.sort(key=lambda pair: (pair[0].start_ns, -pair[0].end_ns))
     left_out: Counter[str] = Counter()
     numbers: list[int | None] = []
     starts: list[int] = []
     ends: list[int] = []
-    for annotation, match in found:
+    for annotation, match in matches:
         text = next((g for g in match.groups() if g), None)
         number = int(text) if text and text.isdecimal() and len(text) < 10 else None
         if annotation.end_ns <= annotation.start_ns:
@@ -157,14 +157,14 @@ def _of_optimizers(annotations: Sequence[Annotation]) -> tuple[Marks, Counter[st
     The time before the first call's end is the rest of a step that began before the capture.
     """
     calls: dict[str, list[Annotation]] = {}
-    for one in sorted(annotations, key=lambda a: a.start_ns):
-        match = OPTIMIZER.fullmatch(one.name)
-        if match is not None and one.end_ns > one.start_ns:
-            calls.setdefault(match[1], []).append(one)
-    own = max(calls.values(), key=len, default=[])
+    for annotation in sorted(annotations, key=lambda a: a.start_ns):
+        match = OPTIMIZER.fullmatch(annotation.name)
+        if match is not None and annotation.end_ns > annotation.start_ns:
+            calls.setdefault(match[1], []).append(annotation)
+    optimizer_calls = max(calls.values(), key=len, default=[])
     ends: list[int] = []
-    for place, call in enumerate(own):
-        before = own[place - 1]
+    for place, call in enumerate(optimizer_calls):
+        before = optimizer_calls[place - 1]
         shorter = min(call.end_ns - call.start_ns, before.end_ns - before.start_ns)
         if place and call.start_ns - before.end_ns < _ONE_CALL * shorter:
             ends[-1] = max(ends[-1], call.end_ns)
@@ -200,12 +200,12 @@ def choose_windows(table: pa.Table, policy: str = "steps") -> tuple[str, pa.Tabl
     time.  If all are open they count as closed.
     """
     source = table["source"].unify_dictionaries().combine_chunks()
-    for one in POLICIES[POLICIES.index(policy) :]:
-        of_policy = np.array([word in SOURCES[one] for word in source.dictionary.to_pylist()], np.bool_)
-        found = table.filter(pa.array(of_policy[source.indices.to_numpy()])).sort_by("start_ns")
-        closed, still_open = found.filter(pa.array(~found["open"].to_numpy())), found.filter(found["open"])
-        if len(found):
-            return (one, closed, still_open) if len(closed) else (one, found, closed)
+    for candidate in POLICIES[POLICIES.index(policy) :]:
+        of_policy = np.array([word in SOURCES[candidate] for word in source.dictionary.to_pylist()], np.bool_)
+        rows = table.filter(pa.array(of_policy[source.indices.to_numpy()])).sort_by("start_ns")
+        closed, still_open = rows.filter(pa.array(~rows["open"].to_numpy())), rows.filter(rows["open"])
+        if len(rows):
+            return (candidate, closed, still_open) if len(closed) else (candidate, rows, closed)
     return None
 
 
@@ -273,7 +273,7 @@ def _with_purity(windows: Mapping[int, Window], rows: DeviceRows, steps: int) ->
     place = np.full(steps, -1, np.int32)
     place[list(windows)] = np.arange(len(windows))
     shares = own_shares(rows, starts, ends, place)
-    return [window._replace(purity=own) for window, own in zip(windows.values(), shares, strict=True)]
+    return [window._replace(purity=share) for window, share in zip(windows.values(), shares, strict=True)]
 
 
 def annotation_windows(

@@ -300,7 +300,7 @@ def fused_cost(kind: str, forward: Sequence[Call], *, backward: bool = False) ->
 
 
 def _has_update(calls: Sequence[Call]) -> bool:
-    return any("addcdiv" in one.name for one in calls)
+    return any("addcdiv" in call.name for call in calls)
 
 
 @lru_cache(maxsize=1 << 12)

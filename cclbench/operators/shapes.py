@@ -63,6 +63,6 @@ def valid_positions(
         first, end = max(-(start // stride), 0), min((last - start) // stride, many - 1)
         if start % common or first > end:
             continue
-        one = -(start // common) * pow(stride // common, -1, period) % period
-        pairs += (end - one) // period - (first - 1 - one) // period
+        residue = -(start // common) * pow(stride // common, -1, period) % period
+        pairs += (end - residue) // period - (first - 1 - residue) // period
     return pairs

@@ -25,7 +25,7 @@ _MOST_RANKS: Final = 8
 def run_cell(run: Run) -> str:
     """A run as HTML; if it has no metrics, how to compute them."""
     rows = list(run.figures.summary)
-    bars = bars_of(by_rank(rows), finer=lambda one: all(finer.short for finer in one.finer))
+    bars = bars_of(by_rank(rows), finer=lambda part: all(finer.short for finer in part.finer))
     shown = extreme_bars(bars, _MOST_RANKS)
     unknown = unknown_step(run.figures)
     return render_template(
@@ -39,7 +39,12 @@ def run_cell(run: Run) -> str:
             "bars": shown,
             "hidden": len(bars) - len(shown),
             "longest": max((bar.total_seconds for bar in bars), default=0.0) or 1.0,
-            "parts": [one for whole in SLICES for one in (whole, *whole.finer) if _is_drawn(one, bars)],
+            "parts": [
+                step_slice
+                for part in SLICES
+                for step_slice in (part, *part.finer)
+                if _is_drawn(step_slice, bars)
+            ],
             "figures": key_rows(rows),
             "gain_words": gain_words,
             "humanise": humanise,
@@ -50,11 +55,11 @@ def run_cell(run: Run) -> str:
 
 def _summary_words(run: Run) -> str:
     summaries = source_summaries(run, run.figures)
-    return " ".join(words for one in summaries for words in (*one.warnings, *one.sentences))
+    return " ".join(words for summary in summaries for words in (*summary.warnings, *summary.sentences))
 
 
 def _is_drawn(part: StepSlice, bars: Sequence[PartitionBar]) -> bool:
-    return any(one is part and seconds for bar in bars for one, seconds in bar.slices)
+    return any(step_slice is part and seconds for bar in bars for step_slice, seconds in bar.slices)
 
 
 def comparison_cell(comparison: Comparison) -> str:

@@ -30,10 +30,10 @@ def facts_section(subject: ComparisonSubject) -> dict[str, Any]:
     record = subject.stored.record
     files = list(_source_files(record))
     step = subject.results.run.get(_STEP)
-    found = summarise_run(record, subject.results.scope, step.window if step else None)
+    summary = summarise_run(record, subject.results.scope, step.window if step else None)
     return {
         "subject": subject,
-        "found": list(fact_lines(record, found)),
+        "found": list(fact_lines(record, summary)),
         "published": _dotted_fields(msgspec.to_builtins(record.published) if record.published else {}),
         "card": _dotted_fields(subject.card or {}),
         "files": files[:MOST_FILES],
@@ -58,9 +58,9 @@ def about_run(subject: ComparisonSubject) -> Iterator[tuple[str, str]]:
 
 def _dotted_fields(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A document's fields by dotted path; fields beyond `MOST_FIELDS` are counted."""
-    found = list(_flatten_value(document, "", 0))
-    more = len(found) - MOST_FIELDS
-    return [*found[:MOST_FIELDS], *([("…", f"{more} more fields")] if more > 0 else [])]
+    fields = list(_flatten_value(document, "", 0))
+    more = len(fields) - MOST_FIELDS
+    return [*fields[:MOST_FIELDS], *([("…", f"{more} more fields")] if more > 0 else [])]
 
 
 def _flatten_value(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:

@@ -34,7 +34,7 @@ _KERNEL: Final = 66
 """Most characters of a kernel's name on a line."""
 _MOST_NAMED: Final = 4
 """Most ranks that the first line names."""
-_TOLD: Final = 0.01
+_LEAST_PART: Final = 0.01
 """Least share of a step for which a sentence names a part."""
 _ALL: Final = 0.995
 """Share of the time from which on it counts as all of it."""
@@ -81,10 +81,10 @@ def _tile_qualifier(run: ComparisonSubject, metric: MetricName) -> str:
     if metric == _STEP:
         steps = len(run.results.steps(metric))
         cv = run.results.value(metric, stat="cv")
-        told = [f"{steps} steps", *([f"cv {humanise(cv, '1')}"] if cv is not None else [])]
+        variation = [f"{steps} steps", *([f"cv {humanise(cv, '1')}"] if cv is not None else [])]
         if run.all_open:
             return "last step incomplete: its end is not in the trace"
-        return ", ".join(told) if steps > 1 else ""
+        return ", ".join(variation) if steps > 1 else ""
     ranks = run.results.ranks(metric).values()
     unit = run.results.run[metric].unit
     ends = [humanise(end, unit) for end in (min(ranks), max(ranks))] if ranks else []
@@ -106,10 +106,12 @@ def step_story(run: ComparisonSubject) -> str | None:
     what = "The whole trace takes" if step.window == "trace" else "A step takes"
     parts = ((run.results.value(_STEP_PARTS, stat=part), words) for part, words in PARTS.items())
     largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)
-    shares = [f"{100 * s / step.number:.0f} % {words}" for s, words in largest if s >= _TOLD * step.number]
+    shares = [
+        f"{100 * s / step.number:.0f} % {words}" for s, words in largest if s >= _LEAST_PART * step.number
+    ]
     where = "on the rank with the longest window " * (len(run.ranks) > 1)
-    of = f": {where}{_join_words(shares)}" if shares else ""
-    return f"{what} {humanise(step.number, 's')}{of}."
+    breakdown = f": {where}{_join_words(shares)}" if shares else ""
+    return f"{what} {humanise(step.number, 's')}{breakdown}."
 
 
 def run_findings(run: ComparisonSubject) -> list[Finding]:
@@ -117,23 +119,23 @@ def run_findings(run: ComparisonSubject) -> list[Finding]:
     return [] if run.is_published else findings_of_run(run.stored, run.results)
 
 
-def first_findings(found: Sequence[Finding]) -> list[Finding]:
+def first_findings(findings: Sequence[Finding]) -> list[Finding]:
     """The findings on the first screen: those with the largest gain, else the first of the others."""
-    return [one for one in found if _takes_time(one)][:MOST_CAUSES] or list(found[:1])
+    return [finding for finding in findings if _takes_time(finding)][:MOST_CAUSES] or list(findings[:1])
 
 
-def _takes_time(found: Finding) -> bool:
+def _takes_time(finding: Finding) -> bool:
     """Whether a finding has a gain, or a lost time of more than low confidence."""
-    return found.gain_s is not None or (found.lost_s is not None and found.confidence != "low")
+    return finding.gain_s is not None or (finding.lost_s is not None and finding.confidence != "low")
 
 
-def opening_words(results: Results, found: Sequence[Finding]) -> str | None:
+def opening_words(results: Results, findings: Sequence[Finding]) -> str | None:
     """Step time, the main finding's gain or lost time, and the calls behind it; None without a step time."""
     step = results.row(_STEP)
     if step is None or not step.has_value:
         return None
     takes = f"{'The capture' if step.window == 'trace' else 'A step'} takes {humanise(step.number, 's')}"
-    first = next(filter(_takes_time, found), None)
+    first = next(filter(_takes_time, findings), None)
     if first is None:
         return f"{takes}."
     if first.gain_share is not None:
@@ -158,10 +160,10 @@ def modelled_words(results: Results) -> str:
     """For how much of the kernels' time FLOPs and bytes are known, or why no roofline is."""
     roof = results.row(_ROOFLINE_EFFICIENCY)
     if roof is None or not roof.has_value:
-        why = results.missing_reason(_ROOFLINE_EFFICIENCY)
-        return f"no roofline: {why}" if why else "no roofline"
-    known = 1.0 if roof.coverage_time is None else roof.coverage_time
-    return f"FLOPs and bytes known for {humanise(known, '1')}"
+        reason = results.missing_reason(_ROOFLINE_EFFICIENCY)
+        return f"no roofline: {reason}" if reason else "no roofline"
+    coverage = 1.0 if roof.coverage_time is None else roof.coverage_time
+    return f"FLOPs and bytes known for {humanise(coverage, '1')}"
 
 
 def busy_with(results: Results) -> str:
@@ -188,14 +190,14 @@ def _explained_words(results: Results) -> str:
     """The roofline efficiency, and the share of time for which it is known."""
     roof = results.row(_ROOFLINE_EFFICIENCY)
     if roof is None or not roof.has_value:
-        why = results.missing_reason(_ROOFLINE_EFFICIENCY)
-        return f"Roofline efficiency is unknown: {why}."
+        reason = results.missing_reason(_ROOFLINE_EFFICIENCY)
+        return f"Roofline efficiency is unknown: {reason}."
     reached = f"{humanise(roof.number, '1')} of the roofline"
     if roof.coverage_time is None or roof.coverage_time >= _ALL:
         return f"They reach {reached}."
-    known = humanise(roof.coverage_time, "1")
-    told = f"FLOPs and bytes are known for {known} of their time, which reaches {reached}"
-    return f"{told}; the efficiency of the rest is unknown."
+    coverage = humanise(roof.coverage_time, "1")
+    sentence = f"FLOPs and bytes are known for {coverage} of their time, which reaches {reached}"
+    return f"{sentence}; the efficiency of the rest is unknown."
 
 
 def _join_words(words: list[str]) -> str:

@@ -24,15 +24,15 @@ def draw_history(histories: Sequence[FigureHistory]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
-    if not any(one.valued for one in histories):
+    if not any(history.valued for history in histories):
         raise UsageError("no run has a value to plot")
     figure = Figure(figsize=(8, 0.8 + 2.8 * len(histories)), layout="constrained")
     panels = figure.subplots(len(histories), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, one in zip(panels, histories, strict=True):
-        valued = one.valued
+    for axes, history in zip(panels, histories, strict=True):
+        valued = history.valued
         dates = [point.date for point in valued]
         axes.plot(dates, [point.value for point in valued], "o", color=light_colour("compute"), markersize=4)
-        outliers = one.levels.outliers
+        outliers = history.levels.outliers
         axes.plot(
             [dates[at] for at in outliers],
             [valued[at].value for at in outliers],
@@ -41,17 +41,17 @@ def draw_history(histories: Sequence[FigureHistory]) -> Figure:
             color=light_colour("compute"),
             markersize=4,
         )
-        bounds = [0, *one.levels.changes, len(valued)]
-        for (begin, end), mean in zip(pairwise(bounds), one.levels.means, strict=False):
+        bounds = [0, *history.levels.changes, len(valued)]
+        for (begin, end), mean in zip(pairwise(bounds), history.levels.means, strict=False):
             line = {begin: mean, end - 1: mean}
-            if (drift := one.levels.drift) is not None:
+            if (drift := history.levels.drift) is not None:
                 line = {begin: drift.begin, drift.first: drift.begin, end - 1: drift.end}
             days = [dates[at] for at in line]
             axes.plot(days, [*line.values()], color=light_colour("ink"), linewidth=1.2)
-        for change in one.changes:
+        for change in history.changes:
             colour = light_colour(_COLOURS.get(change.verdict, "muted"))
             axes.axvline(dates[change.first], color=colour, linewidth=1, linestyle="--")
-            size = f" {100 * (change.after / change.before - 1):+.1f} %" if one.levels.logarithmic else ""
+            size = f" {100 * (change.after / change.before - 1):+.1f} %" if history.levels.logarithmic else ""
             axes.annotate(
                 f"{change.verdict}{size}",
                 (dates[change.first], 1),
@@ -62,8 +62,10 @@ def draw_history(histories: Sequence[FigureHistory]) -> Figure:
                 fontsize=8,
                 color=colour,
             )
-        axes.set_title(one.figure, loc="left", fontsize=10)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _, unit=one.unit: humanise(value, unit)))
+        axes.set_title(history.figure, loc="left", fontsize=10)
+        axes.yaxis.set_major_formatter(
+            FuncFormatter(lambda value, _, unit=history.unit: humanise(value, unit))
+        )
         axes.margins(y=0.2)
         axes.grid(visible=True, color="black", alpha=0.10, linewidth=0.6)
         for side in ("top", "right"):

@@ -97,17 +97,17 @@ class KernelTable:
 
 def kernel_table(runs: Sequence[ComparisonSubject]) -> KernelTable:
     """The names with the most time per step and rank in any of the runs."""
-    found, notes = [], []
+    run_kernels, notes = [], []
     for run in runs:
         step = run.results.run.get(_STEP)
         kernels = kernels_of(run.stored, step.window if step else "steps")
         if kernels is None:
             notes.append((run, "no kernels: " + run.results.missing_reason(_KERNELS)))
         else:
-            found.append((run, kernels))
-    lines = _kernel_lines(found)
+            run_kernels.append((run, kernels))
+    lines = _kernel_lines(run_kernels)
     shown = lines[:MOST_ROWS]
-    for place, (run, kernels) in enumerate(found):
+    for place, (run, kernels) in enumerate(run_kernels):
         listed = [time for line in shown if (time := line.times[place])]
         ns = sum(time.ns for time in listed)
         if len(listed) < kernels.names:
@@ -116,7 +116,7 @@ def kernel_table(runs: Sequence[ComparisonSubject]) -> KernelTable:
             notes.append((run, f"{more} ({humanise(share, '1')} of the summed time) are not listed"))
         if kernels.kind == "op":
             notes.append((run, "CPU operators nest: their time includes that of the operators they call"))
-    return KernelTable(tuple(found), tuple(shown), merge_alike(notes))
+    return KernelTable(tuple(run_kernels), tuple(shown), merge_alike(notes))
 
 
 def kernels_of(stored: Run, window: str) -> RunKernels | None:
@@ -141,34 +141,36 @@ def kernels_of(stored: Run, window: str) -> RunKernels | None:
         ).to_pylist()
         if rows:
             times = tuple(KernelTime(*(row[field.name] for field in fields(KernelTime))) for row in rows)
-            whole = (rows[0][key] for key in ("names", "all_ns", "windows", "window_ns"))
-            return RunKernels(kind, times, *whole)
+            totals = (rows[0][key] for key in ("names", "all_ns", "windows", "window_ns"))
+            return RunKernels(kind, times, *totals)
     return None
 
 
 def _ranks_by_policy(stored: Run, window: str) -> dict[tuple[str, bool], list[int]]:
     """Ranks by the policy of their windows and whether these are open."""
-    found: dict[tuple[str, bool], list[int]] = {}
+    by_policy: dict[tuple[str, bool], list[int]] = {}
     for rank in stored.ranks:
         try:
             windows = RankView(stored.rank(rank), rank=rank, window=window).windows
         except NotApplicable:
             continue
-        found.setdefault((windows.policy, windows.open), []).append(rank)
-    return found
+        by_policy.setdefault((windows.policy, windows.open), []).append(rank)
+    return by_policy
 
 
-def _kernel_lines(found: Sequence[tuple[ComparisonSubject, RunKernels]]) -> list[KernelLine]:
+def _kernel_lines(run_kernels: Sequence[tuple[ComparisonSubject, RunKernels]]) -> list[KernelLine]:
     by_name: dict[str, list[KernelTime | None]] = {}
-    for place, (_, kernels) in enumerate(found):
+    for place, (_, kernels) in enumerate(run_kernels):
         for time in kernels.times:
-            by_name.setdefault(time.key, [None] * len(found))[place] = time
+            by_name.setdefault(time.key, [None] * len(run_kernels))[place] = time
     lines = []
     for times in by_name.values():
-        per_step = tuple(t.ns / k.windows / 1e9 if t else 0.0 for t, (_, k) in zip(times, found, strict=True))
-        known = [t is not None or k.is_complete for t, (_, k) in zip(times, found, strict=True)]
+        per_step = tuple(
+            t.ns / k.windows / 1e9 if t else 0.0 for t, (_, k) in zip(times, run_kernels, strict=True)
+        )
+        has_time = [t is not None or k.is_complete for t, (_, k) in zip(times, run_kernels, strict=True)]
         changes = tuple(
-            round(1e9 * (seconds - per_step[0])) if known[0] and known[place] else None
+            round(1e9 * (seconds - per_step[0])) if has_time[0] and has_time[place] else None
             for place, seconds in enumerate(per_step)
             if place
         )

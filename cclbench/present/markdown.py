@@ -27,8 +27,8 @@ def comparison_markdown(comparison: Comparison) -> str:
 
 
 def _markdown_lines(comparison: Comparison) -> Iterator[str]:
-    for one in comparison.versus:
-        yield f"**{_text(one.words)}**" if one.outcome == "not comparable" else _text(one.words)
+    for versus in comparison.versus:
+        yield f"**{_text(versus.words)}**" if versus.outcome == "not comparable" else _text(versus.words)
         yield ""
     if comparison.checks:
         for check in comparison.checks:
@@ -43,7 +43,7 @@ def _markdown_lines(comparison: Comparison) -> Iterator[str]:
         [
             [
                 s.letter,
-                ", ".join(_as_code(one.id) for one in s.each_capture),
+                ", ".join(_as_code(capture.id) for capture in s.each_capture),
                 _text(sections.subject_headline(s)),
             ]
             for s in comparison.subjects
@@ -54,9 +54,9 @@ def _markdown_lines(comparison: Comparison) -> Iterator[str]:
             yield from ["", f"**{_text(table.title)}**", ""]
             heads = [_text(name) for name, _ in comparison_heads(table)]
             yield from markdown_table(heads, [list(map(_text, row)) for row in cells], numbers=True)
-    for one in comparison.versus:
-        if one.changes:
-            yield from ["", *_part_lines(one)]
+    for versus in comparison.versus:
+        if versus.changes:
+            yield from ["", *_part_lines(versus)]
     for difference in comparison.operators:
         yield from _work_lines(difference)
     if comparison.cards:
@@ -74,13 +74,15 @@ def _markdown_lines(comparison: Comparison) -> Iterator[str]:
         yield from ["", "</details>"]
 
 
-def _part_lines(one: Versus) -> Iterator[str]:
+def _part_lines(versus: Versus) -> Iterator[str]:
     rows = [
         [f"&nbsp;&nbsp;{_text(row.label)}" if row.mover else row.label, *row.cells]
-        for row in sections.part_rows(one)
+        for row in sections.part_rows(versus)
     ]
-    rows.append([f"**{cell}**" for cell in ("step", *sections.step_totals(one))])
-    yield from markdown_table(["part of the step", one.base, one.other, "difference"], rows, numbers=True)
+    rows.append([f"**{cell}**" for cell in ("step", *sections.step_totals(versus))])
+    yield from markdown_table(
+        ["part of the step", versus.base, versus.other, "difference"], rows, numbers=True
+    )
 
 
 def _work_lines(difference: WorkDifference) -> Iterator[str]:
@@ -94,19 +96,22 @@ def _work_lines(difference: WorkDifference) -> Iterator[str]:
     for what, changes in (("operator", difference.operators), ("module", difference.modules)):
         if not changes:
             continue
-        known = sections.has_roofline(changes)
+        has_rooflines = sections.has_roofline(changes)
         rows = [
             [
                 _work_label(row),
                 *row.cells,
-                *(map(_roofline_words, row.roofline, row.reached) if known else ()),
+                *(map(_roofline_words, row.roofline, row.reached) if has_rooflines else ()),
             ]
             for row in sections.work_rows(changes, _MOST_WORKS)
         ]
         rows.append(
-            [*(f"**{cell}**" for cell in ("all", *sections.work_totals(difference))), *[""] * (2 * known)]
+            [
+                *(f"**{cell}**" for cell in ("all", *sections.work_totals(difference))),
+                *[""] * (2 * has_rooflines),
+            ]
         )
-        roofs = [f"roofline of {letter} (reached)" for letter in pair if known]
+        roofs = [f"roofline of {letter} (reached)" for letter in pair if has_rooflines]
         heads = [what, *pair, "difference", *roofs]
         yield from ["", *markdown_table(heads, rows, numbers=True)]
     if replaced := sections.replaced_rows(difference, _MOST_WORKS):

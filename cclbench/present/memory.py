@@ -70,12 +70,12 @@ def allocator_histories(run: Run, ranks: Sequence[int] | None = None) -> list[Hi
 
     Snapshots that do not state a rank are always included.
     """
-    found = of_run(run, ranks)
+    histories = of_run(run, ranks)
     if ranks is None:
-        return found
-    for rank in set(ranks) - {history.rank for history in found}:
+        return histories
+    for rank in set(ranks) - {history.rank for history in histories}:
         run.rank(rank)
-    return [history for history in found if history.rank is None or history.rank in ranks]
+    return [history for history in histories if history.rank is None or history.rank in ranks]
 
 
 def device_numbers(history: History) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def growth_document(history: History) -> dict[str, Any] | None:
 
 def memory_document(
     run: Run,
-    found: Sequence[History],
+    histories: Sequence[History],
     rows: Sequence[dict[str, Any]],
     predictions: Sequence[MemoryPrediction],
     programs: Sequence[dict[str, Any]],
@@ -195,7 +195,7 @@ def memory_document(
                 "growth": growth_document(history),
                 "peak_allocation": peak_allocation(history, programs),
             }
-            for history in found
+            for history in histories
         ],
         "rows": rows,
         "modelled": [asdict(prediction) for prediction in predictions],

@@ -24,24 +24,26 @@ MOST_PANELS: Final = 8
 _WIDTH_IN, _PANEL_IN, _LINE_IN = 11.0, 3.0, 0.19
 
 
-def plot_memory(found: Sequence[History], path: Path, *, title: str) -> None:
+def plot_memory(histories: Sequence[History], path: Path, *, title: str) -> None:
     """Draw the devices with the highest peaks as PNG, SVG or PDF; `UsageError` if there are none."""
     check_picture(path)
-    recorded = sorted((one for one in found if one.has_changes), key=lambda one: -one.peak_allocated)
+    recorded = sorted(
+        (history for history in histories if history.has_changes), key=lambda history: -history.peak_allocated
+    )
     if not recorded:
         raise UsageError("there is no history of allocations to plot", hint=NOTHING)
     with house_style():
         save_picture(lambda: _memory_picture(recorded, title), path)
 
 
-def _memory_picture(found: Sequence[History], title: str) -> Figure:
+def _memory_picture(histories: Sequence[History], title: str) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     panels = [
         (history, memory_curves(history, grouping))
-        for history in found
+        for history in histories
         for grouping in known_groupings(history) or ["call_site"]
     ][:MOST_PANELS]
     drawn = [shown for _, shown in panels]
@@ -52,7 +54,7 @@ def _memory_picture(found: Sequence[History], title: str) -> Figure:
     for (history, shown), legend, (axes,) in zip(panels, legends, rows, strict=True):
         draw_memory(axes, shown)
         by = f" by {GROUPING_WORDS[shown.grouping]}" if len(shown.layers) > 1 else ""
-        axes.set_title(f"{printable(history_heading(history, found))}{by}", loc="left")
+        axes.set_title(f"{printable(history_heading(history, histories))}{by}", loc="left")
         handles = [
             Line2D([], [], color=light_colour(colour), linestyle=(0, (4, 2)), label=label)
             if label == "reserved"

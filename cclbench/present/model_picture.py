@@ -75,14 +75,18 @@ def draw_model(panels: Sequence[SweepPanel], *, title: str) -> Figure:
 
 
 def _draw_panel(axes: Axes, panel: SweepPanel) -> None:
-    sizes = [each.size for each in panel.deviations]
-    low, high = ([getattr(each, edge) for each in panel.deviations] for edge in ("low_s", "high_s"))
+    sizes = [deviation.size for deviation in panel.deviations]
+    low, high = ([getattr(deviation, edge) for deviation in panel.deviations] for edge in ("low_s", "high_s"))
     axes.fill_between(sizes, low, high, **_BAND)
-    axes.plot(sizes, [each.predicted_s for each in panel.deviations], **_LINE)
+    axes.plot(sizes, [deviation.predicted_s for deviation in panel.deviations], **_LINE)
     for within, style in ((True, _DOT), (False, _CROSS)):
-        own = [each for each in panel.deviations if each.is_within_band == within]
-        if own:
-            axes.plot([each.size for each in own], [each.measured_s for each in own], **style)
+        points = [deviation for deviation in panel.deviations if deviation.is_within_band == within]
+        if points:
+            axes.plot(
+                [deviation.size for deviation in points],
+                [deviation.measured_s for deviation in points],
+                **style,
+            )
 
 
 def _label_axes(axes: Axes, panel: SweepPanel) -> None:
@@ -114,7 +118,7 @@ def _add_legend(figure: Figure, panels: Sequence[SweepPanel]) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Any] = [Line2D([], [], label="model", **_LINE), Patch(label="its band", **_BAND)]
-    marks = {each.is_within_band for panel in panels for each in panel.deviations}
+    marks = {deviation.is_within_band for panel in panels for deviation in panel.deviations}
     if True in marks:
         handles.append(Line2D([], [], label="measured, within", **_DOT))
     if False in marks:

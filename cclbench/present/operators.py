@@ -92,8 +92,8 @@ def operator_section(
         profile = None
         if any(row.key != NO_MODULE for row in by_program.rows):
             profile = op_profile(operator_costs(run.stored, PROFILE_KEYS, **(options | {"tree": True})))
-    except UsageError as why:
-        return OperatorSection(notes=(str(why),))
+    except UsageError as error:
+        return OperatorSection(notes=(str(error),))
     more = by_shape.rows[MOST_ROWS:]
     rest = sum(row.time_ns for row in more) / 1e9
     listed = f"{len(more):,} more rows with {humanise(rest, 's')}: cclbench ops --by shape lists all"
@@ -119,17 +119,17 @@ def op_profile(tree: OperatorTable) -> OpProfile:
     )
 
 
-def linked_shares(found: OperatorTable) -> str:
+def linked_shares(table: OperatorTable) -> str:
     """Share of the time linked to operators, and share of the compute time with a cost."""
     return (
-        f"linked to operators {humanise(found.linked_share, '1')}; of compute time"
-        f" {humanise(found.modelled_share, '1')} has FLOPs and bytes"
+        f"linked to operators {humanise(table.linked_share, '1')}; of compute time"
+        f" {humanise(table.modelled_share, '1')} has FLOPs and bytes"
     )
 
 
-def unmodelled_lines(found: OperatorTable) -> Iterator[str]:
+def unmodelled_lines(table: OperatorTable) -> Iterator[str]:
     """`kernel of operator: 1.20 ms, 3.7 %: reason`, for kernels alike without a cost, most time first."""
-    for kernels in found.unmodelled:
+    for kernels in table.unmodelled:
         kernel, operator = (
             name and shorten_name(printable(name), _LONGEST_KERNEL)
             for name in (kernels.kernel, kernels.operator)

@@ -117,7 +117,8 @@ def comparison_page(comparison: Comparison, *, in_site: bool = False) -> str:
         "comparison": comparison,
         "in_site": in_site,
         "differences": [
-            (one, _short_verdict(one, comparison), waterfall_chart(one)) for one in comparison.versus
+            (versus, _short_verdict(versus, comparison), waterfall_chart(versus))
+            for versus in comparison.versus
         ],
         "parts_of_step": PARTS,
         "most_movers": MOST_MOVERS,
@@ -140,7 +141,7 @@ def _common_context(
         "kernels": kernel_table(runs),
         "facts": [facts_section(run) for run in runs],
         "missing": missing_metrics(runs),
-        **{each.__name__: each for each in _CALLED},
+        **{function.__name__: function for function in _CALLED},
     }
 
 
@@ -148,7 +149,9 @@ def _charts(runs: Sequence[ComparisonSubject], absent: Iterable[tuple[str, str]]
     """The charts and texts that runs have, and failures; the others in words: headings by reason."""
     charts = charts_of(runs)
     drawn = [
-        one for one in charts if one.svg is not None or not one.missing or one.missing[0].startswith(FAILED)
+        chart
+        for chart in charts
+        if chart.svg is not None or not chart.missing or chart.missing[0].startswith(FAILED)
     ]
     reasons: dict[str, list[str]] = {}
     missing = [(chart.heading, "; ".join(chart.missing)) for chart in charts if chart not in drawn]
@@ -164,20 +167,20 @@ def _charts(runs: Sequence[ComparisonSubject], absent: Iterable[tuple[str, str]]
     }
 
 
-def most_gain(found: Finding) -> str:
+def most_gain(finding: Finding) -> str:
     """Upper bound of a gain as a share of the step, in %."""
-    return f"{100 * min(found.gain_share or 0.0, 1.0):.1f}"
+    return f"{100 * min(finding.gain_share or 0.0, 1.0):.1f}"
 
 
-def least_gain(found: Finding) -> str:
+def least_gain(finding: Finding) -> str:
     """Lower bound of a gain as a share of the step, in %."""
-    least, most = found.gain_s or (0.0, 0.0)
-    return f"{100 * min(found.gain_share or 0.0, 1.0) * (least / most if most else 0.0):.1f}"
+    least, most = finding.gain_s or (0.0, 0.0)
+    return f"{100 * min(finding.gain_share or 0.0, 1.0) * (least / most if most else 0.0):.1f}"
 
 
-def seconds_markup(value: float, *told: str) -> Markup:
+def seconds_markup(value: float, *lines: str) -> Markup:
     """A measured time, with hover text."""
-    return quantity_markup(value, "s", "measured", *told)
+    return quantity_markup(value, "s", "measured", *lines)
 
 
 def kernel_markup(name: str, length: int = 0) -> Markup:
@@ -228,8 +231,8 @@ def _short_verdict(versus: Versus, comparison: Comparison) -> str:
     if versus.ratio is None or versus.outcome not in ("faster", "slower"):
         return versus.outcome
     factor = humanise(max(versus.ratio, 1 / versus.ratio), "ratio")
-    judged = [one for one in comparison.subjects if one.letter in (versus.base, versus.other)]
-    if versus.measure == _STEP and any(map(is_work_unknown, judged)):
+    pair = [subject for subject in comparison.subjects if subject.letter in (versus.base, versus.other)]
+    if versus.measure == _STEP and any(map(is_work_unknown, pair)):
         return f"{versus.other}'s step is {factor} {'shorter' if versus.outcome == 'faster' else 'longer'}"
     per = "" if versus.measure == _STEP else " per token"
     return f"{versus.other} is {factor} {versus.outcome}{per}"

@@ -13,7 +13,7 @@ from cclbench.record.rows import Row
 Seconds = Mapping[str, Mapping[int, float]]
 """Metric → rank → seconds, mean over the rank's windows."""
 
-METRICS: Final = tuple(one.metric for whole in SLICES for one in (whole, *whole.finer))
+METRICS: Final = tuple(step_slice.metric for part in SLICES for step_slice in (part, *part.finer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,46 +31,55 @@ class PartitionBar:
 
 def by_rank(rows: Sequence[Row]) -> Seconds:
     """Each rank's partition in the rows, without modelled figures."""
-    found: dict[str, dict[int, float]] = {metric: {} for metric in METRICS}
+    seconds: dict[str, dict[int, float]] = {metric: {} for metric in METRICS}
     for row in rows:
-        if row.metric in found and row.rank is not None and row.has_value and not row.narrowed:
-            found[row.metric] |= {row.rank: row.number} if row.provenance != "modelled" else {}
-    return found
+        if row.metric in seconds and row.rank is not None and row.has_value and not row.narrowed:
+            seconds[row.metric] |= {row.rank: row.number} if row.provenance != "modelled" else {}
+    return seconds
 
 
-def bars_of(found: Seconds, *, finer: Callable[[StepSlice], bool]) -> list[PartitionBar]:
+def bars_of(seconds: Seconds, *, finer: Callable[[StepSlice], bool]) -> list[PartitionBar]:
     """A bar for each rank that has all five parts, by rank.
 
     A part for which `finer` returns true is replaced by its finer slices if all these ranks have them; if one
     of them is the rest of the part, it is enough that any rank has the others.
     """
-    ranks = sorted(set.intersection(*(set(found[one.metric]) for one in SLICES)))
-    chosen = [
-        (one, whole)
-        for whole in SLICES
-        for one in (whole.finer if finer(whole) and _is_divided(whole, found, ranks) else [whole])
+    ranks = sorted(set.intersection(*(set(seconds[part.metric]) for part in SLICES)))
+    slices = [
+        (step_slice, part)
+        for part in SLICES
+        for step_slice in (part.finer if finer(part) and _is_divided(part, seconds, ranks) else [part])
     ]
     return [
         PartitionBar(
-            f"rank {rank}", tuple((one, _slice_seconds(one, whole, found, rank)) for one, whole in chosen)
+            f"rank {rank}",
+            tuple(
+                (step_slice, _slice_seconds(step_slice, part, seconds, rank)) for step_slice, part in slices
+            ),
         )
         for rank in ranks
     ]
 
 
-def _is_divided(whole: StepSlice, found: Seconds, ranks: Sequence[int]) -> bool:
-    told = [found[one.metric] for one in whole.finer if one.metric != whole.metric]
-    if len(told) < len(whole.finer):
-        return any(rank in own for own in told for rank in ranks)
-    return bool(told) and all(set(ranks) <= set(own) for own in told)
+def _is_divided(part: StepSlice, seconds: Seconds, ranks: Sequence[int]) -> bool:
+    finer_seconds = [
+        seconds[step_slice.metric] for step_slice in part.finer if step_slice.metric != part.metric
+    ]
+    if len(finer_seconds) < len(part.finer):
+        return any(rank in rank_seconds for rank_seconds in finer_seconds for rank in ranks)
+    return bool(finer_seconds) and all(set(ranks) <= set(rank_seconds) for rank_seconds in finer_seconds)
 
 
-def _slice_seconds(one: StepSlice, whole: StepSlice, found: Seconds, rank: int) -> float:
-    """A rank's time in a slice of `whole`; a slice with the metric of `whole` is the rest of it."""
-    own = found[one.metric].get(rank, 0.0)
-    if one is whole or one.metric != whole.metric:
-        return own
-    return max(own - sum(found[part.metric].get(rank, 0.0) for part in whole.finer if part is not one), 0.0)
+def _slice_seconds(step_slice: StepSlice, part: StepSlice, seconds: Seconds, rank: int) -> float:
+    """A rank's time in a slice of `part`; a slice with the metric of `part` is the rest of it."""
+    rank_seconds = seconds[step_slice.metric].get(rank, 0.0)
+    if step_slice is part or step_slice.metric != part.metric:
+        return rank_seconds
+    return max(
+        rank_seconds
+        - sum(seconds[finer.metric].get(rank, 0.0) for finer in part.finer if finer is not step_slice),
+        0.0,
+    )
 
 
 def extreme_bars(bars: Sequence[PartitionBar], most: int) -> list[PartitionBar]:

@@ -42,28 +42,28 @@ def program_documents(run: Run) -> list[dict[str, Any]]:
         _program_document([dict(zip(columns, row, strict=True)) for row in content], count)
         for content, count in profiles.items()
     ]
-    return sorted(documents, key=lambda one: (-(one["bytes"] or 0), one["module"] or ""))
+    return sorted(documents, key=lambda document: (-(document["bytes"] or 0), document["module"] or ""))
 
 
 def _program_document(rows: Sequence[dict[str, Any]], profiles: int) -> dict[str, Any]:
-    known = [row for row in rows if row["kind"] is not None]
+    buffer_rows = [row for row in rows if row["kind"] is not None]
     buffers = []
     for kind in BUFFER_KINDS:
-        for space in sorted({row["memory_space"] for row in known if row["kind"] == kind}):
-            chosen = [row for row in known if (row["kind"], row["memory_space"]) == (kind, space)]
+        for space in sorted({row["memory_space"] for row in buffer_rows if row["kind"] == kind}):
+            chosen = [row for row in buffer_rows if (row["kind"], row["memory_space"]) == (kind, space)]
             allocations = len({row["allocation"] for row in chosen})
             size = sum(row["bytes"] for row in chosen)
             buffers.append({"kind": kind, "memory_space": space, "allocations": allocations, "bytes": size})
-    parts = [row for row in known if row["part"] != "whole"]
+    parts = [row for row in buffer_rows if row["part"] != "whole"]
     live = sorted((row for row in parts if row["part"] == "live"), key=lambda row: -row["bytes"])
     return {
         "module": rows[0]["module"],
         "provenance": "compiler",
         "profiles": profiles,
-        "bytes": sum(row["bytes"] for row in known) if known else None,
+        "bytes": sum(row["bytes"] for row in buffer_rows) if buffer_rows else None,
         "reasons": list(dict.fromkeys(row["reason"] for row in rows if row["reason"])),
         "buffers": buffers,
-        "largest": _largest_allocations(known),
+        "largest": _largest_allocations(buffer_rows),
         "peak": {
             "live": [{name: row[name] for name in _OWNER} for row in live],
             "untraced": sum(row["bytes"] for row in parts if row["part"] == "untraced"),
@@ -111,7 +111,7 @@ def peak_owners(program: dict[str, Any]) -> list[tuple[str, int, int | None]]:
         owners.setdefault(" at ".join(stated) or "no instruction stated", []).append(row["bytes"])
     named = [(owner, sum(sizes), len(sizes)) for owner, sizes in owners.items()]
     rest = [("buffers without a heap trace", peak["untraced"], None), ("unused", peak["unused"], None)]
-    return [*sorted(named, key=lambda one: -one[1]), *(one for one in rest if one[1])]
+    return [*sorted(named, key=lambda owner: -owner[1]), *(owner for owner in rest if owner[1])]
 
 
 def _largest_allocations(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
@@ -121,9 +121,9 @@ def _largest_allocations(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
         if row["memory_space"] == 0:
             sizes[row["kind"], row["allocation"]] += row["bytes"]
     return {
-        kind: max(size for (of, _), size in sizes.items() if of == kind)
+        kind: max(size for (buffer_kind, _), size in sizes.items() if buffer_kind == kind)
         for kind in BUFFER_KINDS
-        if any(of == kind for of, _ in sizes)
+        if any(buffer_kind == kind for buffer_kind, _ in sizes)
     }
 
 
@@ -136,7 +136,7 @@ def peak_allocation(history: History, programs: Sequence[dict[str, Any]]) -> dic
     if history.source != "xplane" or not history.recorded or peak == 0:
         return None
     rise = int(history.allocated[peak] - history.allocated[peak - 1])
-    found = [
+    matches = [
         {"module": program["module"], "kind": kind, "bytes": rise, "assigned": size}
         for program in programs
         for kind, size in program["largest"].items()
@@ -144,4 +144,4 @@ def peak_allocation(history: History, programs: Sequence[dict[str, Any]]) -> dic
         and size > _GRANULE
         and rise in (size, -(-size // _GRANULE) * _GRANULE)
     ]
-    return found[0] if len(found) == 1 else None
+    return matches[0] if len(matches) == 1 else None

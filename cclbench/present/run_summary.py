@@ -113,78 +113,78 @@ def summarise_run(record: Manifest, scope: Scope, window: str | None) -> RunSumm
         clocks=_clock_summary(record),
         unclassified_share=max(shares, default=None),
         truncated=list(cuts.values()),
-        evidence=[EvidenceSummary(one.name, one.reader, one.rows, one.facts) for one in record.evidence],
+        evidence=[EvidenceSummary(file.name, file.reader, file.rows, file.facts) for file in record.evidence],
         notes=_merged_notes(record),
     )
 
 
-def fact_lines(record: Manifest, found: RunSummary, verbose: bool = False) -> Iterator[tuple[str, str]]:
-    """Label and text of each fact in `found`, from `summarise_run`; `verbose` adds each rank's row counts."""
+def fact_lines(record: Manifest, summary: RunSummary, verbose: bool = False) -> Iterator[tuple[str, str]]:
+    """Label and text of each fact in `summary`, of `summarise_run`; `verbose` adds each rank's row counts."""
     ranks = record.ranks
-    yield "run", f"{found.id}  {found.source}"
-    yield "card", _card_words(found)
+    yield "run", f"{summary.id}  {summary.source}"
+    yield "card", _card_words(summary)
     if ranks:
-        yield "ranks", _rank_words(found)
-        yield "steps", _step_words(ranks, found)
-        yield "device", "; ".join(found.accelerators) or _kind_of_device(ranks)
-        yield "traces", "; ".join(found.producers) or "unknown producer"
+        yield "ranks", _rank_words(summary)
+        yield "steps", _step_words(ranks, summary)
+        yield "device", "; ".join(summary.accelerators) or _kind_of_device(ranks)
+        yield "traces", "; ".join(summary.producers) or "unknown producer"
     else:
         yield "traces", "none: figures are from other evidence"
-    if found.libraries:
-        yield "library", "; ".join(found.libraries)
-    if found.matching.rows:
-        yield "matched", _matching_words(found.matching)
-    if found.inference is not None:
-        yield "groups", _inference_words(found.inference)
-    if found.clocks is not None:
-        yield "clocks", _clocks_told(found.clocks)
-    if found.unclassified_share is not None:
-        yield "kernels", _classified_words(ranks, found.unclassified_share)
+    if summary.libraries:
+        yield "library", "; ".join(summary.libraries)
+    if summary.matching.rows:
+        yield "matched", _matching_words(summary.matching)
+    if summary.inference is not None:
+        yield "groups", _inference_words(summary.inference)
+    if summary.clocks is not None:
+        yield "clocks", _clock_words(summary.clocks)
+    if summary.unclassified_share is not None:
+        yield "kernels", _classified_words(ranks, summary.unclassified_share)
     if verbose:
         for rank in ranks:
             yield f"rank {rank.rank}", _count_words(rank)
-    for file in found.evidence:
+    for file in summary.evidence:
         yield file.reader, _evidence_line(file, verbose)
-    for cut in found.truncated:
+    for cut in summary.truncated:
         yield (
             "cut",
             f"{PurePath(cut.file).name}: {cut.reason} at byte {cut.byte:,}; later data is lost",
         )
-    for note in found.notes:
+    for note in summary.notes:
         yield "note", note
 
 
-def _card_words(found: RunSummary) -> str:
+def _card_words(summary: RunSummary) -> str:
     """The card's name, and its path unless that is the source."""
-    card = found.card
+    card = summary.card
     if card is None:
         return "none: metrics that need one name the missing field"
-    return card.id if card.path == found.source else f"{card.id}  {card.path}"
+    return card.id if card.path == summary.source else f"{card.id}  {card.path}"
 
 
-def _rank_words(found: RunSummary) -> str:
-    used, there = found.ranks or found.ranks_found, found.ranks_found
-    text = _range_words(used)
-    if len(used) < len(there):
-        text += f" (of {len(there)} traced)"
-    world = found.world_size
-    if world and world != len(there):
-        text += f"; {len(there)} of {world} ranks {'has' if len(there) == 1 else 'have'} a trace"
+def _rank_words(summary: RunSummary) -> str:
+    ranks, trace_ranks = summary.ranks or summary.ranks_found, summary.ranks_found
+    text = _range_words(ranks)
+    if len(ranks) < len(trace_ranks):
+        text += f" (of {len(trace_ranks)} traced)"
+    world = summary.world_size
+    if world and world != len(trace_ranks):
+        text += f"; {len(trace_ranks)} of {world} ranks {'has' if len(trace_ranks) == 1 else 'have'} a trace"
     return text
 
 
-def _step_words(ranks: Sequence[RankEntry], found: RunSummary) -> str:
-    if found.windows == ["trace"]:
+def _step_words(ranks: Sequence[RankEntry], summary: RunSummary) -> str:
+    if summary.windows == ["trace"]:
         return "none used: figures are for the whole trace"
     sources = "".join(f", {s}" for s in _distinct_words(_SOURCES.get(r.steps.source or "") for r in ranks))
     text = " or ".join(str(n) for n in sorted({rank.steps.found for rank in ranks}))
-    if found.steps:
-        used = str(len(found.steps))
-        text = (used if used == text else f"{used} of {text}") + f" ({step_numbers(found.steps)})"
+    if summary.steps:
+        used = str(len(summary.steps))
+        text = (used if used == text else f"{used} of {text}") + f" ({step_numbers(summary.steps)})"
     text += sources
-    if found.open_steps:
-        text += f"; {step_numbers(found.open_steps)} incomplete, not averaged"
-    elif found.window == "steps" and all(rank.steps.closed == 0 for rank in ranks):
+    if summary.open_steps:
+        text += f"; {step_numbers(summary.open_steps)} incomplete, not averaged"
+    elif summary.window == "steps" and all(rank.steps.closed == 0 for rank in ranks):
         text += "; incomplete: its end is not in the trace"
     left_out: Counter[str] = Counter()
     for rank in ranks:
@@ -205,7 +205,7 @@ def _clock_summary(record: Manifest) -> ClockSummary | None:
     )
 
 
-def _clocks_told(clocks: ClockSummary) -> str:
+def _clock_words(clocks: ClockSummary) -> str:
     left = f"residual up to {humanise(clocks.residual_ns / 1e9, 's')}"
     if not clocks.corrected:
         return f"not corrected, none exceeds its uncertainty; {left}"
@@ -277,20 +277,22 @@ def _producer_words(facts: TraceFacts) -> str | None:
 
 def _library_words(ranks: Sequence[RankEntry]) -> list[str]:
     """The libraries of collectives in the trace, else the stated backend; the version is the backend's."""
-    found: list[str | None] = []
+    libraries: list[str | None] = []
     for rank in ranks:
-        facts, seen = rank.facts, list(rank.collectives.libraries)
+        facts, trace_libraries = rank.facts, list(rank.collectives.libraries)
         backend, version = facts.backend, facts.library_version
-        named = seen or [backend] if backend else seen
-        alone = len(named) == 1
-        found += [f"{name} {version}" if version and (alone or name == backend) else name for name in named]
-    return _distinct_words(found)
+        named = trace_libraries or [backend] if backend else trace_libraries
+        is_single = len(named) == 1
+        libraries += [
+            f"{name} {version}" if version and (is_single or name == backend) else name for name in named
+        ]
+    return _distinct_words(libraries)
 
 
 def notes_by_weight(notes: Iterable[str]) -> list[str]:
     """Notes on what is lost or wrong first, else in their order; without what the line on ranks says."""
-    told = [note for note in notes if not note.endswith(MISSING_RANKS)]
-    return sorted(told, key=lambda note: _GRAVE.search(note) is None)
+    other_notes = [note for note in notes if not note.endswith(MISSING_RANKS)]
+    return sorted(other_notes, key=lambda note: _GRAVE.search(note) is None)
 
 
 def _merged_notes(record: Manifest) -> list[str]:
@@ -298,22 +300,22 @@ def _merged_notes(record: Manifest) -> list[str]:
 
     Notes of ranks that differ only in numbers become one note with ranges.
     """
-    about: dict[tuple[str, ...], list[tuple[int, list[str]]]] = {}
+    by_words: dict[tuple[str, ...], list[tuple[int, list[str]]]] = {}
     for rank in record.ranks:
         for note in rank.notes:
             words = tuple(_NUMBER.split(note))
-            about.setdefault(words, []).append((rank.rank, _NUMBER.findall(note)))
+            by_words.setdefault(words, []).append((rank.rank, _NUMBER.findall(note)))
     everywhere = len(record.ranks)
-    told = [
+    notes = [
         *record.notes,
         *(f"{PurePath(file.name).name}: {note}" for file in record.evidence for note in file.notes),
     ]
-    for words, found in about.items():
-        ranks = sorted({rank for rank, _ in found})
-        ranges = (_range_of(column) for column in zip(*(numbers for _, numbers in found), strict=True))
+    for words, occurrences in by_words.items():
+        ranks = sorted({rank for rank, _ in occurrences})
+        ranges = (_range_of(column) for column in zip(*(numbers for _, numbers in occurrences), strict=True))
         note = "".join(word + number for word, number in zip_longest(words, ranges, fillvalue=""))
-        told.append(note if len(ranks) == everywhere else f"rank {_range_words(ranks)}: {note}")
-    return told
+        notes.append(note if len(ranks) == everywhere else f"rank {_range_words(ranks)}: {note}")
+    return notes
 
 
 def _range_of(numbers: Sequence[str]) -> str:

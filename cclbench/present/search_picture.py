@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_front(found: SearchResult, *, title: str) -> Figure:
+def draw_front(search: SearchResult, *, title: str) -> Figure:
     """Modelled step times with bounds over cost, else over devices; the Pareto front as a line.
 
     Marks are hollow, as for all modelled figures.  `UsageError` if no scenario has a cost or devices.
     """
     from matplotlib.figure import Figure
 
-    if not found.front:
+    if not search.front:
         raise UsageError("the scenarios have no cost to plot over", hint="add `cost:` to the space")
-    costs = found.priced_by == "cost"
+    costs = search.priced_by == "cost"
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for trials, colour, label in (
-        (found.ranked, "muted", "replayed scenarios, with their bounds"),
-        (found.front, "accent", f"none is both faster and {'cheaper' if costs else 'of fewer devices'}"),
+        (search.ranked, "muted", "replayed scenarios, with their bounds"),
+        (search.front, "accent", f"none is both faster and {'cheaper' if costs else 'of fewer devices'}"),
     ):
         cost = [trial.cost or 0.0 if costs else trial.devices or 0 for trial in trials]
         step = [trial.ranked_ns / 1e6 for trial in trials]
@@ -40,13 +40,13 @@ def draw_front(found: SearchResult, *, title: str) -> Figure:
         )
         axes.scatter(cost, step, label=label, facecolors="none", edgecolors=light_colour(colour))
     axes.step(
-        [trial.cost or 0.0 if costs else trial.devices or 0 for trial in found.front],
-        [trial.ranked_ns / 1e6 for trial in found.front],
+        [trial.cost or 0.0 if costs else trial.devices or 0 for trial in search.front],
+        [trial.ranked_ns / 1e6 for trial in search.front],
         where="post",
         color=light_colour("accent"),
     )
     if costs:
-        axes.set_xlabel("cost" if found.unit == "1" else f"cost, {found.unit}")
+        axes.set_xlabel("cost" if search.unit == "1" else f"cost, {search.unit}")
     else:
         axes.set_xlabel("devices")
         axes.set_xscale("log", base=2)

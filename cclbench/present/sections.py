@@ -39,7 +39,7 @@ _MOST_KERNELS: Final = 5
 _MOST_CALLS: Final = 4
 _LONGEST_CALL: Final = 40
 _LONGEST_KERNEL: Final = 72
-_TOLD: Final = 0.05
+_LEAST_NOTABLE: Final = 0.05
 _LONGEST: Final = 200
 _MARKS: Final = {"modelled": "~", "published": "*"}
 _PARTIAL: Final = "†"
@@ -51,27 +51,27 @@ def subject_headline(subject: ComparisonSubject) -> str:
     count = subject.device_count
     devices = f"{count} × {', '.join(subject.devices) or 'unknown device'}" if count else "unknown devices"
     captures = len(subject.each_capture)
-    told = [f"{captures} captures"] * (captures > 1) + [devices]
+    facts = [f"{captures} captures"] * (captures > 1) + [devices]
     if subject.summaries:
         return safe_text("; ".join(summary.heading for summary in subject.summaries))
     if subject.is_published:
-        told.append("published figures")
+        facts.append("published figures")
     else:
         ranks, steps = len(subject.ranks), subject.step_count
-        told.append(f"{ranks} rank{'s' * (ranks != 1)} traced")
-        told.append(f"{steps} step{'s' * (steps != 1)}" if steps else "no numbered steps")
-        told.append(subject.stored.reader or "no trace")
-    return safe_text(", ".join(told))
+        facts.append(f"{ranks} rank{'s' * (ranks != 1)} traced")
+        facts.append(f"{steps} step{'s' * (steps != 1)}" if steps else "no numbered steps")
+        facts.append(subject.stored.reader or "no trace")
+    return safe_text(", ".join(facts))
 
 
 def capture_names(subject: ComparisonSubject) -> str:
     """The names of a subject's captures."""
-    return ", ".join(safe_text(one.id) for one in subject.each_capture)
+    return ", ".join(safe_text(capture.id) for capture in subject.each_capture)
 
 
 def foremost_finding(subject: ComparisonSubject) -> Iterator[str]:
     """The finding with the largest gain, and that gain; nothing without one."""
-    first = next((one for one in run_findings(subject) if one.gain_s), None)
+    first = next((finding for finding in run_findings(subject) if finding.gain_s), None)
     if first is not None:
         yield f"{printable(first.claim)} {gain_words(first).capitalize()}."
 
@@ -102,8 +102,8 @@ class TimeRow:
 def part_rows(versus: Versus, *, every: bool = False) -> Iterator[TimeRow]:
     """The parts of the step, each followed by its largest changes, or all of them with `every`."""
     for change in versus.changes:
-        told = ((versus.base, change.before_s), (versus.other, change.after_s))
-        before, after = ("n/a" if letter in change.unknown_for else humanise(s, "s") for letter, s in told)
+        times = ((versus.base, change.before_s), (versus.other, change.after_s))
+        before, after = ("n/a" if letter in change.unknown_for else humanise(s, "s") for letter, s in times)
         yield TimeRow(PARTS[change.part], (before, after, signed_seconds(change.change_ns / 1e9)))
         for mover in change.movers if every else leading_movers(change, versus):
             plain = mover.dimension in ("category", "collective")
@@ -139,8 +139,8 @@ def work_rows(changes: Sequence[WorkChange], most: int) -> Iterator[WorkRow]:
     """The largest changes, each followed by those of its shapes; then the sum of the others."""
     for change in changes[:most]:
         yield work_row(change)
-        for one in change.shapes[:MOST_SHAPES]:
-            yield replace(work_row(one), kind="shapes")
+        for shape in change.shapes[:MOST_SHAPES]:
+            yield replace(work_row(shape), kind="shapes")
         if more := remaining_works(change.shapes, MOST_SHAPES):
             yield replace(more, kind="more shapes")
     if rest := remaining_works(changes, most):
@@ -157,18 +157,20 @@ def work_row(change: WorkChange) -> WorkRow:
         label=f"{change.name} / {change.other_name}" if change.other_name else change.name,
         cells=_time_cells(before, after, change.change_ns / 1e9),
         change_ns=change.change_ns,
-        roofline=(_known_cell(least[0], "s"), _known_cell(least[1], "s")),
-        reached=(_known_cell(reached[0], "1"), _known_cell(reached[1], "1")),
+        roofline=(_optional_cell(least[0], "s"), _optional_cell(least[1], "s")),
+        reached=(_optional_cell(reached[0], "1"), _optional_cell(reached[1], "1")),
     )
 
 
-def _known_cell(value: float | None, unit: str) -> str:
+def _optional_cell(value: float | None, unit: str) -> str:
     return "" if value is None else humanise(value, unit)
 
 
 def has_roofline(changes: Sequence[WorkChange]) -> bool:
     """Whether the roofline time of any is known."""
-    return any(side and side.roofline_s is not None for one in changes for side in (one.before, one.after))
+    return any(
+        side and side.roofline_s is not None for change in changes for side in (change.before, change.after)
+    )
 
 
 def remaining_works(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
@@ -196,12 +198,12 @@ def family_rows(difference: WorkDifference) -> list[WorkRow]:
         return []
     rows = [
         WorkRow(
-            one.family,
-            _time_cells(one.before_ns / 1e9, one.after_ns / 1e9, one.change_ns / 1e9),
-            one.change_ns,
-            reached=(_known_cell(one.before_reached, "1"), _known_cell(one.after_reached, "1")),
+            family.family,
+            _time_cells(family.before_ns / 1e9, family.after_ns / 1e9, family.change_ns / 1e9),
+            family.change_ns,
+            reached=(_optional_cell(family.before_reached, "1"), _optional_cell(family.after_reached, "1")),
         )
-        for one in matched.families
+        for family in matched.families
     ]
     before, after = map(matched.unmatched_ns, (difference.base, difference.other))
     cells = _time_cells(before / 1e9, after / 1e9, (after - before) / 1e9)
@@ -214,11 +216,11 @@ def unmatched_notes(difference: WorkDifference) -> list[str]:
     if matched is None or not matched.families:
         return []
     totals = {difference.base: matched.before_ns, difference.other: matched.after_ns}
-    notable = [one for one in matched.unmatched if one.time_ns >= _TOLD * totals[one.subject]]
+    notable = [work for work in matched.unmatched if work.time_ns >= _LEAST_NOTABLE * totals[work.subject]]
     return [
-        f"unmatched in {one.subject}: {shorten_middle(one.name, _LONGEST_KERNEL)},"
-        f" {humanise(one.calls, 'count')} calls, {humanise(one.time_ns / 1e9, 's')}: {one.reason}"
-        for one in notable[:_MOST_KERNELS]
+        f"unmatched in {work.subject}: {shorten_middle(work.name, _LONGEST_KERNEL)},"
+        f" {humanise(work.calls, 'count')} calls, {humanise(work.time_ns / 1e9, 's')}: {work.reason}"
+        for work in notable[:_MOST_KERNELS]
     ]
 
 
@@ -239,26 +241,29 @@ def replaced_rows(difference: WorkDifference, most: int) -> list[ReplacedRow]:
 
     Empty where all calls are equal, or none could be aligned.
     """
-    unequal = [one for one in difference.replaced if not one.is_equal]
+    unequal = [replacement for replacement in difference.replaced if not replacement.is_equal]
     if not unequal or len(difference.replaced) == 1:
         return []
     rows = [
         ReplacedRow(
-            " ".join(filter(None, (one.phase, one.module))) or "several phases",
-            (_call_words(one.before), _call_words(one.after)),
-            _time_cells(one.before_s, one.after_s, one.change_ns / 1e9),
-            one.change_ns,
+            " ".join(filter(None, (replacement.phase, replacement.module))) or "several phases",
+            (_call_words(replacement.before), _call_words(replacement.after)),
+            _time_cells(replacement.before_s, replacement.after_s, replacement.change_ns / 1e9),
+            replacement.change_ns,
         )
-        for one in unequal[:most]
+        for replacement in unequal[:most]
     ]
-    others, equal = unequal[most:], [one for one in difference.replaced if one.is_equal]
+    others, equal = (
+        unequal[most:],
+        [replacement for replacement in difference.replaced if replacement.is_equal],
+    )
     sums = ((f"{len(others):,} other{'s'[: len(others) != 1]}", others), ("equal calls", equal))
     return rows + [_replaced_sum(label, changes) for label, changes in sums if changes]
 
 
 def _replaced_sum(label: str, changes: Sequence[ReplacedCalls]) -> ReplacedRow:
     before, after, ns = (
-        sum(getattr(one, name) for one in changes) for name in ("before_s", "after_s", "change_ns")
+        sum(getattr(change, name) for change in changes) for name in ("before_s", "after_s", "change_ns")
     )
     return ReplacedRow(label, ("", ""), _time_cells(before, after, ns / 1e9), ns)
 
@@ -266,8 +271,8 @@ def _replaced_sum(label: str, changes: Sequence[ReplacedCalls]) -> ReplacedRow:
 def _call_words(calls: Sequence[CallCount]) -> str:
     """`32 × aten::mul, 8 × aten::cat and 3 more`; `none` without calls."""
     words = [
-        f"{humanise(one.calls, 'count')} × {shorten_middle(safe_text(one.name), _LONGEST_CALL)}"
-        for one in calls[:_MOST_CALLS]
+        f"{humanise(call.calls, 'count')} × {shorten_middle(safe_text(call.name), _LONGEST_CALL)}"
+        for call in calls[:_MOST_CALLS]
     ]
     rest = len(calls) - len(words)
     return (", ".join(words) or "none") + (f" and {rest} more" if rest else "")
@@ -276,22 +281,22 @@ def _call_words(calls: Sequence[CallCount]) -> str:
 def match_notes(difference: WorkDifference) -> list[str]:
     """`aten::mm of A and aten::linear of B are matched by ...`, for operators of different names."""
     return [
-        f"{shorten_middle(one.name, _LONGEST)} of {difference.base} and"
-        f" {shorten_middle(one.other_name, _LONGEST)} of {difference.other} are matched by cost model and"
-        " FLOPs"
-        for one in difference.operators
-        if one.other_name
+        f"{shorten_middle(operator.name, _LONGEST)} of {difference.base} and"
+        f" {shorten_middle(operator.other_name, _LONGEST)} of {difference.other} are matched by cost model"
+        " and FLOPs"
+        for operator in difference.operators
+        if operator.other_name
     ]
 
 
 def kernel_notes(difference: WorkDifference) -> list[str]:
     """`aten::mm(...) runs x in A and y in B: 1 ms to 2 ms a step (+1 ms)`, largest change first."""
     notes = []
-    for one in difference.kernels[:_MOST_KERNELS]:
-        a, b = (_kernel_words(kernels) for kernels in (one.before, one.after))
-        before, after, change = _time_cells(one.before_s, one.after_s, one.change_ns / 1e9)
+    for work in difference.kernels[:_MOST_KERNELS]:
+        a, b = (_kernel_words(kernels) for kernels in (work.before, work.after))
+        before, after, change = _time_cells(work.before_s, work.after_s, work.change_ns / 1e9)
         notes.append(
-            f"{shorten_middle(one.name, _LONGEST)} runs {a} in {difference.base} and {b} in"
+            f"{shorten_middle(work.name, _LONGEST)} runs {a} in {difference.base} and {b} in"
             f" {difference.other}: {before} to {after} a step ({change})"
         )
     rest = len(difference.kernels) - len(notes)
@@ -309,14 +314,14 @@ def _kernel_words(kernels: Sequence[str]) -> str:
 def metric_rows(comparison: Comparison, lines: Sequence[Line]) -> Iterator[tuple[str, list[str], list[str]]]:
     """Each line's metric, its figure for each subject, and the ratio of each further one to the first."""
     for line in lines:
-        ratios = (figure_ratio(line, one.base, one.other) for one in comparison.versus)
+        ratios = (figure_ratio(line, versus.base, versus.other) for versus in comparison.versus)
         figures = [figure_cell(line.figures[subject.letter], line.unit) for subject in comparison.subjects]
         yield line.metric, figures, ["" if r is None else humanise(r, "ratio") for r in ratios]
 
 
 def ratio_titles(comparison: Comparison) -> list[str]:
     """Headings of the ratios of `metric_rows`."""
-    return [f"{one.other}/{one.base}" for one in comparison.versus]
+    return [f"{versus.other}/{versus.base}" for versus in comparison.versus]
 
 
 def card_rows(comparison: Comparison) -> Iterator[tuple[str, list[str | None]]]:
@@ -344,22 +349,22 @@ def most_different(comparison: Comparison) -> list[Line]:
     order = {metric: place for place, metric in enumerate(KEY_METRICS)}
 
     def log_distance(line: Line) -> float:
-        ratios = (figure_ratio(line, one.base, one.other) for one in comparison.versus)
+        ratios = (figure_ratio(line, versus.base, versus.other) for versus in comparison.versus)
         return max((abs(math.log(r)) for r in ratios if r is not None and r > 0), default=-1.0)
 
-    known = [line for line in comparison.lines if _is_different(line)]
-    place = {line.metric: order.get(MetricName(line.metric), len(order)) for line in known}
-    return sorted(known, key=lambda line: (place[line.metric], -log_distance(line), line.metric))
+    lines = [line for line in comparison.lines if _is_different(line)]
+    place = {line.metric: order.get(MetricName(line.metric), len(order)) for line in lines}
+    return sorted(lines, key=lambda line: (place[line.metric], -log_distance(line), line.metric))
 
 
 def _is_different(line: Line) -> bool:
     """Whether any two figures differ as shown."""
-    known = [one for one in line.figures.values() if one.value is not None]
-    return bool(known) and len({figure_cell(one, line.unit) for one in line.figures.values()}) > 1
+    figures = [figure for figure in line.figures.values() if figure.value is not None]
+    return bool(figures) and len({figure_cell(figure, line.unit) for figure in line.figures.values()}) > 1
 
 
 def leading_movers(change: PartChange, versus: Versus) -> list[PartMover]:
     """The largest changes in a part by category or collective: at most three, without small ones."""
-    largest = max((abs(one.change_ns) for one in versus.changes), default=0) / 1e9
+    largest = max((abs(part.change_ns) for part in versus.changes), default=0) / 1e9
     kinds = [m for m in change.movers if m.dimension in ("category", "collective")]
-    return [m for m in kinds if abs(m.change_s) >= _TOLD * largest > 0][:_MOST_MOVERS]
+    return [m for m in kinds if abs(m.change_s) >= _LEAST_NOTABLE * largest > 0][:_MOST_MOVERS]

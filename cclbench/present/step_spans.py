@@ -91,9 +91,9 @@ def step_spans(run: Run) -> StepSpans | str:
     """The device work of the first step that most ranks have, else of the capture; or why there is none."""
     clocks = clocks_of(run.record.clocks)
     views = {rank: RankView(run.rank(rank), rank=rank) for rank in run.ranks}
-    found = {rank: rank_windows(view, with_open=False) for rank, view in views.items()}
+    by_rank = {rank: rank_windows(view, with_open=False) for rank, view in views.items()}
     try:
-        step, windows = chosen_step(found, clocks, None)
+        step, windows = chosen_step(by_rank, clocks, None)
     except UsageError as error:
         return str(error)
     if run.record.event_kinds.isdisjoint(_KINDS):
@@ -119,17 +119,18 @@ def step_spans(run: Run) -> StepSpans | str:
     notes += [f"{left_out} streams with less work are left out"] if left_out else []
     colours = {colour for _, colour in names}
     legend = tuple((colour, words) for colour, words in _MEANINGS.items() if colour in colours)
-    of = "Capture" if step is None else f"Step {step}"
-    return StepSpans(f"{of}, {humanise((end - begin) / 1e9, 's')}", Markup(text), lanes, legend, tuple(notes))  # noqa: S704 - escaped
+    label = "Capture" if step is None else f"Step {step}"
+    title = f"{label}, {humanise((end - begin) / 1e9, 's')}"
+    return StepSpans(title, Markup(text), lanes, legend, tuple(notes))  # noqa: S704 - escaped
 
 
 def _rank_spans(
     run: Run, rank: int, clock: TimelineClock | None, window: tuple[int, int], cell: int
 ) -> pa.Table:
     """A rank's work in the window, from its begin, by stream and time; cut after one row too many."""
-    known = clock or TimelineClock()
+    rank_clock = clock or TimelineClock()
     middle = np.array([sum(window) // 2], np.int64)
-    shift = int((middle - known.on_common_clock(middle))[0])
+    shift = int((middle - rank_clock.on_common_clock(middle))[0])
     begin, end = (at + shift for at in window)
     return run.sql(
         _SQL.format(
@@ -157,8 +158,8 @@ def _chosen_lanes(tables: Mapping[int, pa.Table]) -> tuple[list[tuple[str, list[
 
 def _name_places(lanes: Lanes) -> dict[tuple[str, str], int]:
     """Each name with its colour, and its place in the list of names."""
-    found = dict.fromkeys(_name_of(row) for _, rows in lanes for row in rows)
-    return {name: place for place, name in enumerate(found)}
+    names = dict.fromkeys(_name_of(row) for _, rows in lanes for row in rows)
+    return {name: place for place, name in enumerate(names)}
 
 
 def _name_of(row: Mapping[str, Any]) -> tuple[str, str]:

@@ -69,14 +69,14 @@ def comparison_topics(comparison: Comparison) -> list[Topic]:
     lines = []
     for line in sorted(comparison.lines, key=lambda line: metric_order(line.metric)):
         figures = [line.figures.get(letter) for letter in letters]
-        there = [figure for figure in figures if figure and figure.status in HAS_VALUE]
-        if not there:
+        valued = [figure for figure in figures if figure and figure.status in HAS_VALUE]
+        if not valued:
             continue
         cells = [_figure_cell(line, letter, figure) for letter, figure in zip(letters, figures, strict=True)]
         cells += [_change_cell(line, figures[0], other) for other in figures[1:]]
         lines.append(
             MetricLine(
-                line.metric, hover_attribute(metric_definition(line.metric)), tuple(cells), _tag_words(there)
+                line.metric, hover_attribute(metric_definition(line.metric)), tuple(cells), _tag_words(valued)
             )
         )
     return _by_topic(lines)
@@ -84,25 +84,32 @@ def comparison_topics(comparison: Comparison) -> list[Topic]:
 
 def missing_metrics(runs: Sequence[ComparisonSubject]) -> list[tuple[str, list[tuple[bool, str, str]]]]:
     """For each run, missing metrics by reason, failed ones first: (failed, metrics, reason)."""
-    found = []
+    missing = []
     for run in runs:
-        why: dict[tuple[str, str], list[str]] = {}
+        by_reason: dict[tuple[str, str], list[str]] = {}
         for metric in sorted(run.results.run, key=metric_order):
             row = run.results.run[metric]
             if not row.has_value:
-                why.setdefault((row.status, row.reason or "no reason given"), []).append(metric)
-        ordered = sorted(why.items(), key=lambda item: item[0][0] != "failed")
-        told = [(status == "failed", ", ".join(metrics), reason) for (status, reason), metrics in ordered]
-        found.append((run.letter, told))
-    return found
+                by_reason.setdefault((row.status, row.reason or "no reason given"), []).append(metric)
+        ordered = sorted(by_reason.items(), key=lambda item: item[0][0] != "failed")
+        rows = [(status == "failed", ", ".join(metrics), reason) for (status, reason), metrics in ordered]
+        missing.append((run.letter, rows))
+    return missing
 
 
 def _by_topic(lines: Sequence[MetricLine]) -> list[Topic]:
-    return [(topic, tuple(own)) for topic, own in groupby(lines, key=lambda line: topic_of(line.metric))]
+    return [
+        (topic, tuple(topic_lines))
+        for topic, topic_lines in groupby(lines, key=lambda line: topic_of(line.metric))
+    ]
 
 
-def _tag_words(told: Sequence[Row | MetricFigure]) -> str:
-    tags = (tag for one in told for tag in (one.provenance, "partial" if one.status == "partial" else None))
+def _tag_words(figures: Sequence[Row | MetricFigure]) -> str:
+    tags = (
+        tag
+        for figure in figures
+        for tag in (figure.provenance, "partial" if figure.status == "partial" else None)
+    )
     return ", ".join(dict.fromkeys(tag for tag in tags if tag and tag != "measured"))
 
 
@@ -116,12 +123,12 @@ def _rank_range(run: ComparisonSubject, metric: MetricName, unit: str) -> Markup
     if len(ranks) < 2:
         return Markup("")
     least, most = min(ranks, key=lambda r: ranks[r]), max(ranks, key=lambda r: ranks[r])
-    told = (
+    hover_lines = (
         f"{name} of {len(ranks)} ranks: rank {r}, {ranks[r]!r} {unit}"
         for name, r in (("min", least), ("max", most))
     )
     return Markup("<span{}>{} .. {}</span>").format(
-        hover_attribute(*told), humanise(ranks[least], unit), humanise(ranks[most], unit)
+        hover_attribute(*hover_lines), humanise(ranks[least], unit), humanise(ranks[most], unit)
     )
 
 
@@ -133,12 +140,14 @@ def _figure_cell(line: Compared, letter: str, figure: MetricFigure | None) -> Ma
         return missing_markup(
             word, f"{letter}: {line.metric} {figure.status.replace('_', ' ')}", figure.reason
         )
-    told = [f"{letter}: {line.metric} = {figure.value!r} {line.unit}", figure.provenance]
+    hover_lines = [f"{letter}: {line.metric} = {figure.value!r} {line.unit}", figure.provenance]
     if figure.coverage is not None:
-        told.append(f"partial: {humanise(figure.coverage, '1')} of the rows")
+        hover_lines.append(f"partial: {humanise(figure.coverage, '1')} of the rows")
     if figure.low is not None and figure.high is not None:
-        told.append(f"between {humanise(figure.low, line.unit)} and {humanise(figure.high, line.unit)}")
-    return quantity_markup(figure.value, line.unit, figure.provenance, *told, figure.reason)
+        hover_lines.append(
+            f"between {humanise(figure.low, line.unit)} and {humanise(figure.high, line.unit)}"
+        )
+    return quantity_markup(figure.value, line.unit, figure.provenance, *hover_lines, figure.reason)
 
 
 def _change_cell(line: Compared, base: MetricFigure | None, other: MetricFigure | None) -> Markup:
@@ -154,5 +163,7 @@ def _change_cell(line: Compared, base: MetricFigure | None, other: MetricFigure 
     text = f"{change:+.1%}".replace("%", " %").replace("-", "−") if shown else "0 %"
     if change >= 9:
         text = f"{after / before:,.3g}×"
-    told = hover_attribute(f"{after / before!r} times the first", word and f"{line.better} is better: {word}")
-    return Markup('<span class="{}"{}>{}</span>').format(kind, told, text)
+    hover = hover_attribute(
+        f"{after / before!r} times the first", word and f"{line.better} is better: {word}"
+    )
+    return Markup('<span class="{}"{}>{}</span>').format(kind, hover, text)

@@ -105,16 +105,16 @@ def step_timeline(
     `to_ms` restrict it, in ms from the step's start.  Of more than `MOST_RANKS` ranks, those whose
     collectives wait least and most are shown.  `UsageError` for a step or a rank that the run lacks.
     """
-    wanted = run.ranks if ranks is None else sorted(set(ranks))
+    candidates = run.ranks if ranks is None else sorted(set(ranks))
     clocks = clocks_of(run.record.clocks)
-    views = {rank: RankView(run.rank(rank), rank=rank) for rank in wanted}
+    views = {rank: RankView(run.rank(rank), rank=rank) for rank in candidates}
     # An incomplete step is only drawn on request.
-    found = {rank: rank_windows(view, with_open=step is not None) for rank, view in views.items()}
-    step, windows = chosen_step(found, clocks, step)
+    by_rank = {rank: rank_windows(view, with_open=step is not None) for rank, view in views.items()}
+    step, windows = chosen_step(by_rank, clocks, step)
     origin, end = min(begin for begin, _ in windows.values()), max(end for _, end in windows.values())
     begin, end = _narrow_window(origin, end, from_ms, to_ms)
     parts = run.collectives()
-    shown = least_and_most_waiting(wanted, rank_waits(parts, begin, end), MOST_RANKS)
+    shown = least_and_most_waiting(candidates, rank_waits(parts, begin, end), MOST_RANKS)
     return StepTimeline(
         step=step,
         origin_ns=origin,
@@ -124,7 +124,7 @@ def step_timeline(
             _rank_lanes(views[rank], clocks.get(rank, TimelineClock()), begin, end) for rank in shown
         ),
         instances=longest_instances(parts, begin, end, shown),
-        hidden=len(wanted) - len(shown),
+        hidden=len(candidates) - len(shown),
     )
 
 
@@ -140,36 +140,40 @@ def clocks_of(account: ClockCorrections) -> dict[int, TimelineClock]:
 def rank_windows(view: RankView, *, with_open: bool) -> list[tuple[int | None, int, int]]:
     """Step, begin and end of each window on the rank's clock; none if it has no work."""
     try:
-        found = [view.windows, view.open_windows] if with_open else [view.windows]
+        window_sets = [view.windows, view.open_windows] if with_open else [view.windows]
     except NotApplicable:
         return []
-    return [window for w in found for window in zip(w.steps, w.starts.tolist(), w.ends.tolist(), strict=True)]
+    return [
+        window
+        for w in window_sets
+        for window in zip(w.steps, w.starts.tolist(), w.ends.tolist(), strict=True)
+    ]
 
 
 def chosen_step(
-    found: Mapping[int, Sequence[tuple[int | None, int, int]]],
+    by_rank: Mapping[int, Sequence[tuple[int | None, int, int]]],
     clocks: Mapping[int, TimelineClock],
     step: int | None,
 ) -> tuple[int | None, Windows]:
     """The step to draw and its window on the ranks that have it.
 
-    `found` are each rank's windows as (step, start, end) on its own clock.  Without `step`, the first
+    `by_rank` has each rank's windows as (step, start, end) on its own clock.  Without `step`, the first
     one that most ranks have; None, the whole trace, only if no rank has steps.
     """
-    having: dict[int | None, dict[int, tuple[int, int]]] = {}
-    for rank, windows in found.items():
+    by_step: dict[int | None, dict[int, tuple[int, int]]] = {}
+    for rank, windows in by_rank.items():
         for number, *ends in windows:
             begin, end = clocks.get(rank, TimelineClock()).on_common_clock(np.array(ends, np.int64)).tolist()
-            having.setdefault(number, {}).setdefault(rank, (begin, end))
-    if not having:
+            by_step.setdefault(number, {}).setdefault(rank, (begin, end))
+    if not by_step:
         raise UsageError("there is nothing to draw: no rank's trace has device work")
-    numbers = sorted(number for number in having if number is not None)
+    numbers = sorted(number for number in by_step if number is not None)
     if step is None and numbers:
-        step = max(numbers, key=lambda number: (len(having[number]), -number))
-    if step not in having:
+        step = max(numbers, key=lambda number: (len(by_step[number]), -number))
+    if step not in by_step:
         hint = f"it has {', '.join(map(str, numbers[:12]))}" if numbers else "it has none: omit --step"
         raise UsageError(f"the run has no complete step {step}", hint=hint)
-    return step, having[step]
+    return step, by_step[step]
 
 
 def _narrow_window(begin: int, end: int, from_ms: float | None, to_ms: float | None) -> tuple[int, int]:
@@ -205,14 +209,16 @@ def _rank_lanes(view: RankView, clock: TimelineClock, begin: int, end: int) -> R
     wait, transfer, unmatched = split_communication(communication, parts)
     graphs = graph_times(view)
     sets = (intervals.subtract(compute, graphs), wait, transfer, unmatched, copies, graphs)
-    return RankLanes(view.rank, *(crop_to_window(shift_to_common(one, clock), begin, end) for one in sets))
+    return RankLanes(
+        view.rank, *(crop_to_window(shift_to_common(times, clock), begin, end) for times in sets)
+    )
 
 
 def split_communication(communication: Intervals, parts: pa.Table) -> tuple[Intervals, Intervals, Intervals]:
     """Wait, transfer and unmatched of a rank's communication, disjoint, on its own clock."""
-    known = parts.filter(pc.is_valid(parts["wait_ns"]))
-    starts, ends = known["start_ns"].to_numpy(), known["end_ns"].to_numpy()
-    latest = starts + known["wait_ns"].to_numpy()
+    matched_parts = parts.filter(pc.is_valid(parts["wait_ns"]))
+    starts, ends = matched_parts["start_ns"].to_numpy(), matched_parts["end_ns"].to_numpy()
+    latest = starts + matched_parts["wait_ns"].to_numpy()
     transfer = intervals.union(latest, ends)
     wait = intervals.subtract(intervals.union(starts, latest), transfer)
     return wait, transfer, intervals.subtract(communication, intervals.join(wait, transfer))
@@ -235,27 +241,27 @@ def longest_instances(
 
     At most `MOST_INSTANCES`.
     """
-    known = parts.filter(pc.is_valid(parts["wait_ns"])).sort_by("instance")
-    if not len(known):
+    matched_parts = parts.filter(pc.is_valid(parts["wait_ns"])).sort_by("instance")
+    if not len(matched_parts):
         return ()
-    instance, rank = known["instance"].to_numpy(), known["rank"].to_numpy()
+    instance, rank = matched_parts["instance"].to_numpy(), matched_parts["rank"].to_numpy()
     first = np.flatnonzero(np.diff(instance, prepend=-1))
     bounds = np.append(first, len(instance))
-    arrival, wait = known["arrival_ns"].to_numpy(), known["wait_ns"].to_numpy()
-    busy = np.add.reduceat(wait + known["transfer_ns"].to_numpy(), first)
+    arrival, wait = matched_parts["arrival_ns"].to_numpy(), matched_parts["wait_ns"].to_numpy()
+    busy = np.add.reduceat(wait + matched_parts["transfer_ns"].to_numpy(), first)
     latest = np.maximum.reduceat(arrival, first)
     longest = np.maximum.reduceat(wait, first)
-    seen = (latest >= begin) & (latest < end) & np.logical_or.reduceat(np.isin(rank, ranks), first)
+    in_window = (latest >= begin) & (latest < end) & np.logical_or.reduceat(np.isin(rank, ranks), first)
     order = np.argsort(-longest, kind="stable")
-    found = []
-    for i in order[seen[order]][:MOST_INSTANCES].tolist():
+    instances = []
+    for i in order[in_window[order]][:MOST_INSTANCES].tolist():
         rows = slice(bounds[i], bounds[i + 1])
-        one = known.slice(bounds[i], 1).to_pylist()[0]
-        found.append(
+        part = matched_parts.slice(bounds[i], 1).to_pylist()[0]
+        instances.append(
             CollectiveInstance(
-                kind=one["kind"],
-                bytes=max((b for b in (one["in_bytes"], one["out_bytes"]) if b is not None), default=None),
-                dimension=one["dimension"],
+                kind=part["kind"],
+                bytes=max((b for b in (part["in_bytes"], part["out_bytes"]) if b is not None), default=None),
+                dimension=part["dimension"],
                 ranks=tuple(rank[rows].tolist()),
                 last_rank=int(rank[rows][arrival[rows].argmax()]),
                 last_arrival_ns=int(latest[i]),
@@ -264,7 +270,7 @@ def longest_instances(
                 busy_ns=int(busy[i]),
             )
         )
-    return tuple(found)
+    return tuple(instances)
 
 
 def set_segments(s: Intervals, begin: int, end: int, cells: int) -> tuple[Int64, Int64, Any]:
@@ -277,9 +283,9 @@ def set_segments(s: Intervals, begin: int, end: int, cells: int) -> tuple[Int64,
     long: Mask = s.ends - s.starts >= (end - begin) / cells
     short = Intervals(s.starts[~long], s.ends[~long])
     share = intervals.within(short, edges[:-1], edges[1:]) / np.maximum(np.diff(edges), 1)
-    some = share > 0
+    is_covered = share > 0
     return (
-        np.concatenate([edges[:-1][some], s.starts[long]]),
-        np.concatenate([edges[1:][some], s.ends[long]]),
-        np.concatenate([share[some], np.ones(int(long.sum()))]),
+        np.concatenate([edges[:-1][is_covered], s.starts[long]]),
+        np.concatenate([edges[1:][is_covered], s.ends[long]]),
+        np.concatenate([share[is_covered], np.ones(int(long.sum()))]),
     )

@@ -45,8 +45,8 @@ _LETTER: Final = 1 / 200
 
 def title_of(run: Run, shown: StepTimeline) -> str:
     """The run and step, and whether process groups are inferred."""
-    of = "the whole trace" if shown.step is None else f"step {shown.step}"
-    return f"{run.id}: {of}{', process groups inferred' if run.inference_note else ''}"
+    window = "the whole trace" if shown.step is None else f"step {shown.step}"
+    return f"{run.id}: {window}{', process groups inferred' if run.inference_note else ''}"
 
 
 def draw_timeline(shown: StepTimeline, *, title: str) -> Figure:
@@ -109,8 +109,8 @@ def longest_wait_words(shown: StepTimeline) -> str:
     )
 
 
-def _instance_words(instance: CollectiveInstance, of: str = "") -> str:
-    size = "" if instance.bytes is None else f"{of} {humanise(instance.bytes, 'B')}"
+def _instance_words(instance: CollectiveInstance, preposition: str = "") -> str:
+    size = "" if instance.bytes is None else f"{preposition} {humanise(instance.bytes, 'B')}"
     return f"{instance.kind}{size}" + (f" ({instance.dimension})" if instance.dimension else "")
 
 
@@ -166,16 +166,16 @@ def _label_axes(axes: Axes, shown: StepTimeline) -> None:
 def labelled_instances(shown: StepTimeline) -> list[tuple[CollectiveInstance, str]]:
     """The longest collectives whose labels fit above the axis without overlap, with their labels."""
     span = shown.end_ns - shown.begin_ns
-    taken: list[tuple[float, float]] = []
+    extents: list[tuple[float, float]] = []
     chosen = []
     for instance in sorted(shown.instances, key=lambda m: (-m.busy_ns, m.last_arrival_ns)):
         name = _instance_words(instance)
         middle = (instance.last_arrival_ns - shown.begin_ns) / span
         half = len(name) * _LETTER / 2
         left, right = middle - half, middle + half
-        if left < 0 or right > 1 or any(left < b and a < right for a, b in taken):
+        if left < 0 or right > 1 or any(left < b and a < right for a, b in extents):
             continue
-        taken.append((left, right))
+        extents.append((left, right))
         chosen.append((instance, name))
     return chosen
 
@@ -185,10 +185,12 @@ def _draw_labels(axes: Axes, shown: StepTimeline) -> None:
     places = {lanes.rank: place for place, lanes in enumerate(shown.lanes)}
     for instance, name in labelled_instances(shown):
         at = _milliseconds_at(shown, instance.last_arrival_ns)
-        here = [places[rank] for rank in instance.ranks if rank in places]
-        axes.plot([at, at], [-0.5, max(here) + 0.5], color="black", alpha=0.25, linewidth=0.6, zorder=1.5)
-        low, high = ([place + end for place in here] for end in (-0.45, 0.45))
-        axes.vlines([at] * len(here), low, high, **_DASHED)
+        rank_places = [places[rank] for rank in instance.ranks if rank in places]
+        axes.plot(
+            [at, at], [-0.5, max(rank_places) + 0.5], color="black", alpha=0.25, linewidth=0.6, zorder=1.5
+        )
+        low, high = ([place + end for place in rank_places] for end in (-0.45, 0.45))
+        axes.vlines([at] * len(rank_places), low, high, **_DASHED)
         axes.annotate(
             name, (at, -0.5), (0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=7
         )
@@ -219,7 +221,7 @@ def _add_legend(figure: Figure, axes: Axes, shown: StepTimeline) -> None:
     from matplotlib.patches import Patch
     from matplotlib.transforms import ScaledTranslation
 
-    there = {what for what in _MEANINGS for lanes in shown.lanes if len(getattr(lanes, what))}
+    drawn_sets = {what for what in _MEANINGS for lanes in shown.lanes if len(getattr(lanes, what))}
     handles: list[Any] = [
         Patch(
             facecolor=light_colour(what),
@@ -229,7 +231,7 @@ def _add_legend(figure: Figure, axes: Axes, shown: StepTimeline) -> None:
             label=meaning,
         )
         for what, meaning in _MEANINGS.items()
-        if what in there
+        if what in drawn_sets
     ]
     if shown.instances:
         dashed = Line2D([], [], label="last rank of a labelled collective arrives", **_DASHED)

@@ -85,12 +85,12 @@ LEAST_SHARE: Final = 0.001
 
 def key_rows(rows: Sequence[Row]) -> list[Row]:
     """The ten most important figures of a run, without zeros and shares too small to mean anything."""
-    own = {row.metric: row for row in rows if row.rank is None and not row.narrowed and row.has_value}
-    known = [own[metric] for metric in KEY_METRICS if metric in own]
-    return [row for row in known if row.metric in ZERO_TELLS or _is_telling(row)][:_MOST_KEY_ROWS]
+    by_metric = {row.metric: row for row in rows if row.rank is None and not row.narrowed and row.has_value}
+    key_figures = [by_metric[metric] for metric in KEY_METRICS if metric in by_metric]
+    return [row for row in key_figures if row.metric in ZERO_TELLS or _is_notable(row)][:_MOST_KEY_ROWS]
 
 
-def _is_telling(row: Row) -> bool:
+def _is_notable(row: Row) -> bool:
     return row.number >= LEAST_SHARE if row.unit == "1" else row.number != 0
 
 

@@ -34,8 +34,8 @@ def bound_text(text: str, most: int = LONGEST, *, length: int = 0) -> str:
 
     `length` is the full length if `text` is only the beginning.
     """
-    whole = max(length, len(text))
-    cut = f"… (cut, {whole:,} characters)" if whole > most else ""
+    full_length = max(length, len(text))
+    cut = f"… (cut, {full_length:,} characters)" if full_length > most else ""
     return printable(text[:most]) + cut
 
 
@@ -44,14 +44,14 @@ def name_markup(text: str, length: int = 0, label: str | None = None) -> Markup:
 
     If it does not fit a table, it is cut between head and tail.
     """
-    whole = bound_text(text, LONGEST_NAME, length=length)
+    full_text = bound_text(text, LONGEST_NAME, length=length)
     shown = shorten_middle(printable(label or text), LONGEST_NAME)
-    if whole == shown and len(shown) <= FITS and shown.isascii():
+    if full_text == shown and len(shown) <= FITS and shown.isascii():
         return Markup('<bdi class="name">{}</bdi>').format(shown)
     if len(shown) <= FITS:
-        return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, shown)
+        return Markup('<bdi class="name" title="{}">{}</bdi>').format(full_text, shown)
     parts = Markup("<span>{}</span><span>{}</span>").format(shown[:-_TAIL], shown[-_TAIL:])
-    return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, parts)
+    return Markup('<bdi class="name" title="{}">{}</bdi>').format(full_text, parts)
 
 
 def breakable_name(metric: str) -> Markup:
@@ -104,8 +104,8 @@ def partial_words(row: Row) -> str:
 @cache
 def metric_definition(metric: str) -> str:
     """The definition of a metric, without a suffix such as `[stat=p50]`; empty for an unknown one."""
-    known = metric.partition("[")[0]
-    return METRICS.get(known).definition if known in METRICS else ""
+    name = metric.partition("[")[0]
+    return METRICS.get(name).definition if name in METRICS else ""
 
 
 def number_markup(row: Row, *, defined: bool = True) -> Markup:
@@ -131,7 +131,7 @@ def quantity_markup(value: float, unit: str, provenance: str | None, *lines: str
 
 def joined_operands(shapes: str) -> str:
     """Equal operands that follow one another as one: `bf16[16,64] ×3, fp32[16]`."""
-    return _REPEATED.sub(lambda found: f"{found[1]} ×{found[0].count(found[1])}", shapes)
+    return _REPEATED.sub(lambda match: f"{match[1]} ×{match[0].count(match[1])}", shapes)
 
 
 def operator_markup(row: OperatorRow) -> Markup:
@@ -145,17 +145,18 @@ def operator_markup(row: OperatorRow) -> Markup:
     return name_markup(operator) + below
 
 
-def gain_words(found: Finding) -> str:
+def gain_words(finding: Finding) -> str:
     """`gain: 3.2 % to 9.8 % of the step (10.2 ms to 31.1 ms)`, or why it is unknown."""
-    if found.gain_s is None or found.gain_share is None:
-        return f"gain unknown: {bound_text(found.no_gain)}" if found.no_gain else "no time to gain"
-    least, most = found.gain_s
-    of_step = found.gain_share / most if most else 0.0
+    if finding.gain_s is None or finding.gain_share is None:
+        return f"gain unknown: {bound_text(finding.no_gain)}" if finding.no_gain else "no time to gain"
+    least, most = finding.gain_s
+    of_step = finding.gain_share / most if most else 0.0
     if least and humanise(least, "s") == humanise(most, "s"):
-        return f"gain: {humanise(found.gain_share, '1')} of the {found.window} ({humanise(most, 's')})"
+        return f"gain: {humanise(finding.gain_share, '1')} of the {finding.window} ({humanise(most, 's')})"
     if not least:
         return (
-            f"gain: at most {humanise(found.gain_share, '1')} of the {found.window} ({humanise(most, 's')})"
+            f"gain: at most {humanise(finding.gain_share, '1')} of the {finding.window}"
+            f" ({humanise(most, 's')})"
         )
-    shares = f"{humanise(least * of_step, '1')} to {humanise(found.gain_share, '1')}"
-    return f"gain: {shares} of the {found.window} ({humanise(least, 's')} to {humanise(most, 's')})"
+    shares = f"{humanise(least * of_step, '1')} to {humanise(finding.gain_share, '1')}"
+    return f"gain: {shares} of the {finding.window} ({humanise(least, 's')} to {humanise(most, 's')})"

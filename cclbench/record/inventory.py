@@ -108,8 +108,8 @@ def write_manifest(manifest: Manifest, folder: Path) -> Manifest:
         for entry in manifest.ranks
     ]
     manifest = msgspec.structs.replace(manifest, ranks=ranks)
-    known = {file.path for file in manifest.files} | {MANIFEST, *_computed_tables(manifest)}
-    others = [stored_file(folder, path) for path in sorted(file_sizes(folder)) if path not in known]
+    listed_paths = {file.path for file in manifest.files} | {MANIFEST, *_computed_tables(manifest)}
+    others = [stored_file(folder, path) for path in sorted(file_sizes(folder)) if path not in listed_paths]
     manifest = msgspec.structs.replace(manifest, stored=[*manifest.stored, *others])
     manifests.write(manifest, folder)
     return manifest

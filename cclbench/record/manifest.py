@@ -311,15 +311,15 @@ def source_command_at(path: Path) -> str | None:
     return None
 
 
-def source_command(made: Manifest | _Provenance) -> str:
+def source_command(manifest: Manifest | _Provenance) -> str:
     """The command that ingests the source of a run again."""
-    if made.published is not None:
-        return shlex.join(["cclbench", "import", made.published.source, made.source])
-    options = ["--allow-truncated"] if made.ingest.allow_truncated else []
-    if made.ingest.step_annotation is not None:
-        options += ["--step-annotation", made.ingest.step_annotation]
-    options += [] if made.ingest.inference else ["--no-inference"]
-    return shlex.join(["cclbench", "ingest", made.source, *options])
+    if manifest.published is not None:
+        return shlex.join(["cclbench", "import", manifest.published.source, manifest.source])
+    options = ["--allow-truncated"] if manifest.ingest.allow_truncated else []
+    if manifest.ingest.step_annotation is not None:
+        options += ["--step-annotation", manifest.ingest.step_annotation]
+    options += [] if manifest.ingest.inference else ["--no-inference"]
+    return shlex.join(["cclbench", "ingest", manifest.source, *options])
 
 
 def text(manifest: Manifest) -> str:

@@ -139,10 +139,10 @@ class Rank:
         return read_table(self.path / path, TABLES[name], columns=columns, listed=listed)
 
 
-def checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -> list[str]:
+def checked_names(noun: str, names: str | Sequence[str], choices: Sequence[str]) -> list[str]:
     """The names as a list, also of a single one; `UsageError` for an unknown one."""
     listed = [names] if isinstance(names, str) else list(names)
     for name in listed:
-        if name not in known:
-            raise UsageError(f"unknown {noun} {name!r}", hint=near(name, known))
+        if name not in choices:
+            raise UsageError(f"unknown {noun} {name!r}", hint=near(name, choices))
     return listed

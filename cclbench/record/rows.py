@@ -65,8 +65,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def narrowed(self) -> bool:
         """Whether it is about a part only of what its run or rank did."""
-        whole = self.step is None and self.group is None and self.collective is None
-        return not (whole and self.category is None and self.stat is None)
+        is_total = self.step is None and self.group is None and self.collective is None
+        return not (is_total and self.category is None and self.stat is None)
 
     def noted(self, words: str | None) -> Row:
         """The row with those words after its reason."""

@@ -356,19 +356,19 @@ class Run:
     @property
     def saved_by(self) -> Made | None:
         """How the saved rows were made, as given to `save_results`; None if unknown."""
-        made = None if self.results_file is None else self._results_metadata.get(_MADE)
+        provenance = None if self.results_file is None else self._results_metadata.get(_MADE)
         with suppress(msgspec.DecodeError):  # written by another version
-            return None if made is None else msgspec.json.decode(made, type=Made)
+            return None if provenance is None else msgspec.json.decode(provenance, type=Made)
         return None
 
-    def save_results(self, figures: Results, *, made: Made | None = None) -> None:
+    def save_results(self, figures: Results, *, provenance: Made | None = None) -> None:
         """Save result rows with the run, for `sql`, in place of earlier ones.
 
         A read-only store is left unchanged.
         """
         metadata = {_COMPUTED_FROM: self.content.encode()}
-        if made is not None:
-            metadata[_MADE] = msgspec.json.encode(made)
+        if provenance is not None:
+            metadata[_MADE] = msgspec.json.encode(provenance)
         try:
             with scratch(self.path.parent, UNFINISHED) as folder:
                 write_results(folder / RESULTS_FILE, figures, metadata)

@@ -219,10 +219,10 @@ def _open_view(connection: duckdb.DuckDBPyConnection, run: Run, name: str) -> No
         first = str(error).splitlines()[0]
         raise UsageError(f"SQL: view {name} of {VIEWS.origin(name)}: {first}", where=run.id) from None
     stated = [f"{column.name} {column.type}" for column in VIEWS.get(name).columns]
-    given = [f"{column} {kind}" for column, kind, *_ in described]
-    if stated != given:
+    actual_columns = [f"{column} {kind}" for column, kind, *_ in described]
+    if stated != actual_columns:
         what = f"view {name} of {VIEWS.origin(name)}: its header has {', '.join(stated)}"
-        raise UsageError(what, where=f"{name}.sql", hint=f"its SELECT gives {', '.join(given)}")
+        raise UsageError(what, where=f"{name}.sql", hint=f"its SELECT gives {', '.join(actual_columns)}")
 
 
 def _result_files(run: Run) -> list[str]:

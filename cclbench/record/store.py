@@ -99,7 +99,7 @@ class Store:
         if match is not None:
             return match
         ids = self.ids()
-        begun = [one for one in ids if run and one.startswith(run)]
+        begun = [run_id for run_id in ids if run and run_id.startswith(run)]
         if run == LAST and ids:
             return self._last_run()
         if len(begun) == 1:
@@ -111,11 +111,11 @@ class Store:
         raise UsageError(f"no run {run!r} in {self.place}, and no such file or folder", hint=hint)
 
     def _last_run(self) -> Run:
-        times = {one.id: self.finished_at(one) for one in self.runs()}
-        known = {run: time for run, time in times.items() if time is not None}
-        if len(known) < len(times):
+        times = {run.id: self.finished_at(run) for run in self.runs()}
+        finish_times = {run: time for run, time in times.items() if time is not None}
+        if len(finish_times) < len(times):
             raise UsageError(f"{self.place} does not state when runs were written", hint="name the run")
-        return self.get(max(known, key=known.__getitem__))
+        return self.get(max(finish_times, key=finish_times.__getitem__))
 
     def require_run(self, run: str) -> None:
         """`UsageError` with near names if there is no run of that id."""

@@ -33,12 +33,12 @@ class ShortError(Exception):
 
 def _error_chain(error: BaseException) -> Iterator[BaseException]:
     """An error and its causes, at most 8."""
-    seen: BaseException | None = error
+    cause: BaseException | None = error
     for _ in range(8):
-        if seen is None:
+        if cause is None:
             return
-        yield seen
-        seen = seen.__cause__ or seen.__context__
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def status_of(error: BaseException) -> int | None:

@@ -47,10 +47,10 @@ def size_and_version(url: str, *, public: bool = False) -> tuple[int, str | None
     """
     expected = (200, 206, _NOTHING_THERE)
     with open_answer(url, {"Range": "bytes=0-0"}, expected=expected, public=public) as response:
-        whole = _content_range(response)[1] if response.status != 200 else response.headers["Content-Length"]
-        if whole is None:
+        size = _content_range(response)[1] if response.status != 200 else response.headers["Content-Length"]
+        if size is None:
             raise BadAnswerError("the server does not state the size")
-        return int(whole), response.headers["ETag"] or response.headers["Last-Modified"]
+        return int(size), response.headers["ETag"] or response.headers["Last-Modified"]
 
 
 def body_pieces(

@@ -307,7 +307,7 @@ class Replay:
         # the last case, the upper bound or the expected one, is shown
         outcome = ReplayedStep(steps[-1], self._critical_path(changed, times))
         notes = [*relaid.priced_notes(graph, self.since, self.window_ns), *relaid.spread_notes]
-        notes += TimeBounds.total(one.time for one in relaid.added_communication).marks
+        notes += TimeBounds.total(communication.time for communication in relaid.added_communication).marks
         most = int(late.expected.max())
         if most:
             notes.append(

@@ -70,12 +70,12 @@ def knee_row(curve: Sequence[tuple[float, Predicted]]) -> Row:
     row = partial(modelled_row, "whatif.knee", unit="ratio", better=None, category=label)
     if curve[0][1].idle is not None:
         return row(None, reason=curve[0][1].idle)
-    known = [(factor, p.step_ns) for factor, p in curve if p.step_ns is not None]
-    if len(known) < len(curve):
-        unknown = len(curve) - len(known)
+    points = [(factor, p.step_ns) for factor, p in curve if p.step_ns is not None]
+    if len(points) < len(curve):
+        unknown = len(curve) - len(points)
         return row(None, reason=f"of {unknown} of the sweep's {len(curve)} points only bounds are known")
-    best = min(ns for _, ns in known)
-    order = known if known[0][1] >= known[-1][1] else known[::-1]
+    best = min(ns for _, ns in points)
+    order = points if points[0][1] >= points[-1][1] else points[::-1]
     factor = next(f for f, ns in order if ns <= best * (1 + KNEE))
     return row(factor, reason=f"beyond it the sweep gains less than {KNEE:.0%} of the step")
 

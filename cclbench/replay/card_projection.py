@@ -54,15 +54,15 @@ def project_card(
     measured = _measured_layout(card, source)
     degrees = degree_settings(layout) if layout is not None else []
     scenario, relayout = asked_layout(measured.degrees, gpus, [*degrees, *sets])
-    asked = _asked_job(measured, scenario, relayout)
-    step, notes = project_step(card, system, measured, step_s, asked)
+    target = _target_job(measured, scenario, relayout)
+    step, notes = project_step(card, system, measured, step_s, target)
     outcome = Predicted(
         scenario,
         None if step.expected is None else ReplayedStep(step.expected, _NO_PATH),
         step.low,
         step.high,
         _NO_PATH,
-        (*_batch_notes(measured, asked), *notes),
+        (*_batch_notes(measured, target), *notes),
     )
     unchanged = ReplayedStep(step_s * NS_PER_S, _NO_PATH)
     figures = (
@@ -76,7 +76,7 @@ def project_card(
         "all figures but the measured step are modelled",
     )
     result = ReplayResult(unchanged.step_ns, unchanged, (outcome,), figures, own_notes)
-    share = asked.global_batch / measured.global_batch
+    share = target.global_batch / measured.global_batch
     projected = ProjectedLayout(scenario.label, outcome, share * measured.degrees.batch_groups)
     return Projection(result, (projected,), _card_record(card, source))
 
@@ -110,7 +110,7 @@ def _measured_layout(card: Card, source: str) -> JobLayout:
     return JobLayout(stated, int(sizes["batch.micro"]), int(sizes["batch.global_"]))
 
 
-def _asked_job(measured: JobLayout, scenario: Scenario, relayout: Relayout) -> JobLayout:
+def _target_job(measured: JobLayout, scenario: Scenario, relayout: Relayout) -> JobLayout:
     """The job in the new layout; micro-batches become smaller where a replica has too few samples."""
     unknown = [key for key in scenario.changes if key not in _KEYS]
     if unknown:
@@ -127,17 +127,17 @@ def _asked_job(measured: JobLayout, scenario: Scenario, relayout: Relayout) -> J
     )
 
 
-def _batch_notes(measured: JobLayout, asked: JobLayout) -> Iterator[str]:
+def _batch_notes(measured: JobLayout, target: JobLayout) -> Iterator[str]:
     """What becomes of samples."""
-    if asked.global_batch == measured.global_batch:
-        yield f"the global batch stays {asked.global_batch:,} samples"
+    if target.global_batch == measured.global_batch:
+        yield f"the global batch stays {target.global_batch:,} samples"
     else:
         yield (
-            f"each replica's batch stays, so the global batch is {asked.global_batch:,} samples in place of"
+            f"each replica's batch stays, so the global batch is {target.global_batch:,} samples in place of"
             f" {measured.global_batch:,} (batch=rank)"
         )
-    if asked.micro_batch != measured.micro_batch:
-        yield f"micro-batches of {asked.micro_batch:,} samples in place of {measured.micro_batch:,}"
+    if target.micro_batch != measured.micro_batch:
+        yield f"micro-batches of {target.micro_batch:,} samples in place of {measured.micro_batch:,}"
 
 
 def _card_record(card: Card, source: str) -> Manifest:

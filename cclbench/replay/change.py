@@ -96,12 +96,12 @@ class TimeBounds(NamedTuple):
     def total(cls, times: Iterable[TimeBounds]) -> TimeBounds:
         """The sum of times; only bounds where one has no more."""
         low, expected, high = 0.0, 0.0, 0.0
-        known, marks = True, dict[str, None]()
+        stated, marks = True, dict[str, None]()
         for time in times:
             marks |= dict.fromkeys(time.marks)
             low, high = low + time.low, high + time.high
-            expected, known = expected + (time.expected or 0.0), known and time.expected is not None
-        return cls(low, expected if known else None, high, tuple(marks))
+            expected, stated = expected + (time.expected or 0.0), stated and time.expected is not None
+        return cls(low, expected if stated else None, high, tuple(marks))
 
     def times_count(self, count: float) -> TimeBounds:
         """The time of `count` repetitions."""
@@ -212,15 +212,15 @@ class ReplaySetting:
     def change_graph(self, subject: ChangeSubject, value: Any) -> Graph | LayoutEffect | str:
         """What `act` gives; `PluginError` where that is nothing that can be replayed."""
         with plugin_code(self.act.__module__):
-            made = self.act(subject, value)
-            nodes = made.nodes if isinstance(made, type(subject.graph)) else None
-            if nodes is None and not isinstance(made, LayoutEffect | str):
-                raise TypeError(f"{self.key} gives neither a graph nor words, but {type(made).__name__}")
+            effect = self.act(subject, value)
+            nodes = effect.nodes if isinstance(effect, type(subject.graph)) else None
+            if nodes is None and not isinstance(effect, LayoutEffect | str):
+                raise TypeError(f"{self.key} gives neither a graph nor words, but {type(effect).__name__}")
             if nodes is not None and len(nodes) and nodes.dur.min() < 0:
                 raise ValueError(f"{self.key} gives nodes a negative duration")
             if nodes is not None and nodes.dur.dtype != np.int64:
                 raise TypeError(f"{self.key} gives durations of {nodes.dur.dtype}, not int64 nanoseconds")
-        return made
+        return effect
 
     def is_named(self, key: str) -> bool:
         """Whether a key names this setting."""

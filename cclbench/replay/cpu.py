@@ -80,9 +80,9 @@ def _with_request_lanes(rank: GraphInput) -> RankRows:
     thread, thread_of = host_threads(work), host_threads(host)
     in_flight = np.zeros(len(work), np.bool_)
     for number in np.unique(thread_of[calls]).tolist():
-        own = calls[thread_of[calls] == number]
-        call = np.searchsorted(host.start[own], work.start, side="right") - 1
-        returned = host.end[own[np.maximum(call, 0)]]
+        thread_calls = calls[thread_of[calls] == number]
+        call = np.searchsorted(host.start[thread_calls], work.start, side="right") - 1
+        returned = host.end[thread_calls[np.maximum(call, 0)]]
         in_flight |= (thread == number) & (call >= 0) & (work.start <= returned) & (returned < work.end)
     first, unused = int(max(thread.max(initial=0), thread_of.max(initial=0))) + 1, len(work.lanes)
     lane, ended = work.lane.copy(), list[tuple[int, int]]()

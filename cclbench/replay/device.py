@@ -64,9 +64,9 @@ def launch_pairs(rank: GraphInput) -> LaunchPairs:
     issue = _match_word_and_time(marks, work, both.name.astype(np.int64), both.start)
     transfer, issue = work[issue >= 0], issue[issue >= 0]
     lane = both.lane.astype(np.int64)
-    wanted = lane.copy()
-    wanted[transfer] = lane[issue]
-    wait = _match_word_and_time(marks, transfer, wanted, both.end)
+    wait_lane = lane.copy()
+    wait_lane[transfer] = lane[issue]
+    wait = _match_word_and_time(marks, transfer, wait_lane, both.end)
     valid = (wait >= 0) & (lane[transfer] != lane[issue]) & (wait != issue)
     issue, transfer, wait = issue[valid], transfer[valid], wait[valid]
     lane[transfer] = len(both.lanes) + np.arange(len(transfer))
@@ -84,12 +84,12 @@ def launch_pairs(rank: GraphInput) -> LaunchPairs:
     return LaunchPairs(combined.take_rows(used), issue, transfer, wait, waited)
 
 
-def _match_word_and_time(known: Int64, wanted: Int64, word: Int64, time: Int64) -> Int64:
-    """For each wanted row the known row of the same word and time, −1 for none; shape of `wanted`."""
+def _match_word_and_time(candidates: Int64, rows: Int64, word: Int64, time: Int64) -> Int64:
+    """For each of `rows` the candidate of the same word and time, −1 for none; shape of `rows`."""
     times, number = np.unique(time, return_inverse=True)
     code = word * len(times) + number
-    at = pc.index_in(pa.array(code[wanted]), pa.array(code[known])).fill_null(-1).to_numpy()
-    return np.asarray(np.append(known, -1)[at], np.int64)
+    at = pc.index_in(pa.array(code[rows]), pa.array(code[candidates])).fill_null(-1).to_numpy()
+    return np.asarray(np.append(candidates, -1)[at], np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,5 +262,5 @@ def _has_company(rows: RankRows, at: Int64) -> Mask:
 def clock_grain_ns(rows: RankRows) -> int:
     """Resolution of the device's times: 1 µs where all are whole µs, else 1 ns."""
     origin = int(rows.start[0])
-    whole = not ((rows.start - origin) % _US).any() and not ((rows.end - origin) % _US).any()
-    return _US if whole else 1
+    is_whole_us = not ((rows.start - origin) % _US).any() and not ((rows.end - origin) % _US).any()
+    return _US if is_whole_us else 1

@@ -95,8 +95,8 @@ def fsdp_transfers(
     (one is prefetched), and its gradients are scattered once they are ready. The units of forward, in reverse
     order, share its time by bytes. `InputError` where the kernels of forward are unknown.
     """
-    own = phased.step == step.step
-    kernels, forward = phased.node[own], phased.node[own & phased.forward]
+    in_step = phased.step == step.step
+    kernels, forward = phased.node[in_step], phased.node[in_step & phased.forward]
     if not len(forward):
         raise InputError(
             "strategy=fsdp: the kernels of forward are unknown", hint="trace with recorded operators"
@@ -157,7 +157,7 @@ def gradient_exchange(subject: ChangeSubject) -> tuple[tuple[AddedCommunication,
             placed += ddp_transfers(step, degree, price)
     mb = sum(float(step.nbytes.sum()) for step in steps) / len(steps) / split / 1e6
     count = len(placed) / len(steps)
-    time = TimeBounds.total(one.time for one in placed).times_count(1 / len(steps))
+    time = TimeBounds.total(transfer.time for transfer in placed).times_count(1 / len(steps))
     if sharded:
         what = f"{count:.4g} all-gathers and reduce-scatters of {mb:,.4g} MB among {degree:,} ranks"
         how = f"FSDP with {units} units of equal size, one prefetched"
@@ -212,11 +212,11 @@ def _unplaced_gradients(
     sharded = shards_parameters(subject.settings)
     kinds = ("all_gather", "all_gather", "reduce_scatter") if sharded else ("all_reduce",)
     members = _exchanging_ranks(asked_layouts(subject))
-    whole = TimeBounds.total(subject.price(kind, members, nbytes) for kind in kinds)
+    time = TimeBounds.total(subject.price(kind, members, nbytes) for kind in kinds)
     calls = "two all-gathers and a reduce-scatter" if sharded else "all-reduce"
     what = f"{calls} of {nbytes / 1e6:,.4g} MB of gradients"
     note = f"the {calls} of gradients is not in the trace: bounds are all of it hidden in backward, or none"
-    return (AddedCommunication(what, whole._replace(low=0.0, expected=None)),), [note]
+    return (AddedCommunication(what, time._replace(low=0.0, expected=None)),), [note]
 
 
 def _exchanging_ranks(layouts: Relayout) -> tuple[int, ...]:

@@ -102,12 +102,12 @@ def updated_bytes(subject: ChangeSubject) -> float | None:
     by_step: Counter[int] = Counter()
     for row in table.filter(table["step"].is_valid()).to_pylist():
         first = next(iter(parse_call(row["name"], row["shapes"], row["dtypes"]).arguments), None)
-        for one in first if isinstance(first, tuple) else (first,):
-            if isinstance(one, Tensor):
-                size = element_bytes(one.dtype) or stated
+        for argument in first if isinstance(first, tuple) else (first,):
+            if isinstance(argument, Tensor):
+                size = element_bytes(argument.dtype) or stated
                 if size is None:
                     return None
-                by_step[row["step"]] += round(one.elements * size)
+                by_step[row["step"]] += round(argument.elements * size)
     return float(max(by_step.values(), default=0)) or None
 
 
@@ -167,18 +167,18 @@ def _by_step(
     place = np.searchsorted(launched.launch_ns, at[order], side="right") - 1
     order, place = order[place >= 0], place[place >= 0]
     step = subject.step[launched.node[place]]
-    for one in _counted_steps(step):
-        own = np.flatnonzero(step == one)
-        if not len(own) % passes:
-            own = own[-(len(own) // passes) :]
-        node = launched.node[place[own]]
-        resume = _first_behind(subject, launched, int(place[own[-1]]), node)
-        yield StepGradients(rank, one, nbytes[order[own]], node, resume)
+    for step_number in _counted_steps(step):
+        rows = np.flatnonzero(step == step_number)
+        if not len(rows) % passes:
+            rows = rows[-(len(rows) // passes) :]
+        node = launched.node[place[rows]]
+        resume = _first_behind(subject, launched, int(place[rows[-1]]), node)
+        yield StepGradients(rank, step_number, nbytes[order[rows]], node, resume)
 
 
 def _counted_steps(step: Int64) -> list[int]:
     """The steps of kernels, without what lies between steps; −1 for a trace without steps."""
-    return [int(one) for one in np.unique(step[step >= 0])] or [-1][: len(step)]
+    return [int(step_number) for step_number in np.unique(step[step >= 0])] or [-1][: len(step)]
 
 
 def _first_behind(subject: ChangeSubject, launched: KernelsByLaunch, last: int, ready: Int64) -> int:

@@ -49,11 +49,11 @@ class HostInstants:
     own: list[Int64] = field(default_factory=list)
     count: int = 0
 
-    def add_instants(self, thread: Int64, time: Int64, own: Int64 | None = None) -> Int64:
+    def add_instants(self, thread: Int64, time: Int64, own_ns: Int64 | None = None) -> Int64:
         """Add points and return their numbers."""
         self.thread.append(np.asarray(thread, np.int64))
         self.time.append(np.asarray(time, np.int64))
-        self.own.append(np.full(len(time), -1, np.int64) if own is None else np.asarray(own, np.int64))
+        self.own.append(np.full(len(time), -1, np.int64) if own_ns is None else np.asarray(own_ns, np.int64))
         self.count += len(time)
         return np.arange(self.count - len(time), self.count)
 

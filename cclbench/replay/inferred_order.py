@@ -35,7 +35,7 @@ def chain_rows(device: Device, inferred: Counter[str]) -> Found:
     inferred["rows that follow another lane's last"] += len(target)
     # lane order holds without the gap, which was a wait for the other lane
     device.gap[target] = np.minimum(device.gap[target], 0)
-    source, target = _made_as_one(rows, source[target], target)
+    source, target = _with_simultaneous_rows(rows, source[target], target)
     return [(source, target, rows.start[target] - rows.end[source])]
 
 
@@ -65,7 +65,7 @@ def batch_rows(device: Device, inferred: Counter[str]) -> Found:
     source, target = source[chosen], members[chosen]
     device.gap[target] = np.minimum(device.gap[target], 0)
     inferred["rows of graphs that follow another lane's last"] += len(target)
-    source, target = _made_as_one(rows, source, target)
+    source, target = _with_simultaneous_rows(rows, source, target)
     return [(source, target, rows.start[target] - rows.end[source])]
 
 
@@ -107,7 +107,7 @@ def _ended_before(rows: RankRows) -> Int64:
     return previous
 
 
-def _made_as_one(rows: RankRows, source: Int64, target: Int64) -> tuple[Int64, Int64]:
+def _with_simultaneous_rows(rows: RankRows, source: Int64, target: Int64) -> tuple[Int64, Int64]:
     """The pairs, and those with rows of other lanes that start and end with a source."""
     together = np.lexsort((rows.end, rows.start))
     is_new = intervals.begins(rows.start[together], rows.end[together]) | (rows.row[together] < 0)

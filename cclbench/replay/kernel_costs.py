@@ -185,8 +185,8 @@ class _ChainCodes(NamedTuple):
     parts: Float64
 
 
-def _in_chains(calls: _KernelCalls, taken: Float64, words: dict[str, int]) -> _ChainCodes:
-    """Chains among calls with times `taken`, ns."""
+def _in_chains(calls: _KernelCalls, call_ns: Float64, words: dict[str, int]) -> _ChainCodes:
+    """Chains among calls that take `call_ns`."""
     count, kind_of_call = len(calls.kind), calls.kind.tolist()
     codes = _ChainCodes(np.full((3, count), -1, np.int64), np.full((3, count), np.nan))
     kinds = [*KINDS]
@@ -201,7 +201,7 @@ def _in_chains(calls: _KernelCalls, taken: Float64, words: dict[str, int]) -> _C
         cost = costs[key]
         if cost is None:
             continue
-        share = taken[members] / max(float(taken[members].sum()), 1.0)
+        share = call_ns[members] / max(float(call_ns[members].sum()), 1.0)
         codes.kind[1, members], codes.kind[2, members[1:]] = _word_code(cost.precision, words), 1
         codes.parts[:, members] = np.array([[cost.flops], [cost.bytes], [1]], np.float64) * share
     return codes
@@ -225,8 +225,10 @@ def _launching_calls(
     text = {column: table[column].combine_chunks() for column in _TEXTS}
     code = {column: _dictionary_indices(values) for column, values in text.items()}
     models = [model_of(word) for word in text["name"].dictionary.to_pylist()]
-    has_model = np.array([*(one is not None for one in models), False], np.bool_)
-    is_product = np.array([*(one is not None and one.family in WHOLE for one in models), False], np.bool_)
+    has_model = np.array([*(model is not None for model in models), False], np.bool_)
+    is_product = np.array(
+        [*(model is not None and model.family in WHOLE for model in models), False], np.bool_
+    )
     inside = holds_chosen(parents, is_product[code["name"]])
     owner = nearest_flagged(parents, has_model[code["name"]] & ~inside).astype(np.int64)
     owner = np.where(owner >= 0, owner, np.arange(len(owner)))
@@ -272,9 +274,9 @@ def _word_code(word: str | None, words: dict[str, int]) -> int:
     return -1 if word is None else words.setdefault(word, len(words))
 
 
-def _first_matching_rows(wanted: Sequence[Int64], rows: Sequence[Int64]) -> Int64:
-    """The first row with the columns of each wanted one; −1 for none."""
-    code = combination_codes(*(np.concatenate(pair) for pair in zip(rows, wanted, strict=True)))
+def _first_matching_rows(keys: Sequence[Int64], rows: Sequence[Int64]) -> Int64:
+    """The first row with the columns of each key; −1 for none."""
+    code = combination_codes(*(np.concatenate(pair) for pair in zip(rows, keys, strict=True)))
     count = len(rows[0])
     first_row = np.full(int(code.max(initial=-1)) + 1, -1, np.int64)
     first_row[code[:count][::-1]] = np.arange(count)[::-1]

@@ -77,7 +77,7 @@ def held_state(run: Run, sequences: bool) -> HeldState:
 
 def memory_of(
     run: Run,
-    known: HeldState,
+    state: HeldState,
     change: Relayout,
     accelerator: Accelerator | None,
     *,
@@ -90,17 +90,17 @@ def memory_of(
     if accelerator is None or accelerator.hbm_bytes is None:
         device = "the device" if accelerator is None else accelerator.id
         raise InputError(f"the memory of {device} is unknown", hint="state hbm_bytes in a hardware file")
-    if known.optimizer not in _STATE:
-        unknown_state = f"the state of {known.optimizer}" if known.optimizer else "the optimizer"
+    if state.optimizer not in _STATE:
+        unknown_state = f"the state of {state.optimizer}" if state.optimizer else "the optimizer"
         raise InputError(
             f"{unknown_state} is unknown", hint="it needs a trace with annotated steps of Adam or AdamW"
         )
     if card.workload.model.moe:
         raise InputError("which parameters of a mixture of experts a rank holds is unknown")
-    if known.recomputed:
+    if state.recomputed:
         raise InputError("activations are recomputed: which are kept is unknown")
     heads = card.workload.model.heads
-    if known.scores and heads is None:
+    if state.scores and heads is None:
         raise InputError(
             "the number of heads, whose scores are kept, is unknown",
             hint="state workload.model.heads in a card",
@@ -113,15 +113,15 @@ def memory_of(
     several = count > 1 or new["pp"] > 1
     batch = size["batch.micro"] * (1 if several else change.sample_share)
     length = size["batch.sequence_length"] / new["cp"]
-    bytes_per_element = 34 / new["tp"] if known.sequences else 10 + 24 / new["tp"]
+    bytes_per_element = 34 / new["tp"] if state.sequences else 10 + 24 / new["tp"]
     activations = length * batch * size["model.hidden"] * bytes_per_element
-    if known.scores:
+    if state.scores:
         activations += 5 * (heads or 0) * length * size["batch.sequence_length"] * batch / new["tp"]
     layers = size["model.layers"] / new["pp"] * min(new["pp"], max(count * change.sample_share, 1))
     return MemoryNeed(
         parameters * element,
         parameters * element,
-        parameters * (_STATE[known.optimizer] + (_COPY if element < _COPY else 0)),
+        parameters * (_STATE[state.optimizer] + (_COPY if element < _COPY else 0)),
         activations * layers * element / 2,
         accelerator.hbm_bytes,
     )

@@ -93,6 +93,11 @@ def _measured_transfers(
     for base in dict.fromkeys((kind, *_BASES)):
         for group in dict.fromkeys(group for _, group in words):
             members = groups.get(group or "", ())
-            own = np.array([word == (base, group) for word in words], np.bool_)
-            if own.any() and len(members) > 1 and tier is not None and machine.tier_of(members).value == tier:
-                yield base, len(members), calls.bytes[nodes.call[at[own]]], nodes.dur[at[own]]
+            in_group = np.array([word == (base, group) for word in words], np.bool_)
+            if (
+                in_group.any()
+                and len(members) > 1
+                and tier is not None
+                and machine.tier_of(members).value == tier
+            ):
+                yield base, len(members), calls.bytes[nodes.call[at[in_group]]], nodes.dur[at[in_group]]

@@ -56,22 +56,22 @@ def kernel_ratios(
     _require_precisions(graph, costs.node_costs, old, new)
     rooflines = [_roofline_ns(costs.node_costs, device) for device in (old, new)]
     families = []
-    for code, family in enumerate(graph.categories):
+    for code, category in enumerate(graph.categories):
         chosen = np.flatnonzero((graph.nodes.kind == n.COMPUTE) & (graph.nodes.category == code))
         if len(chosen):
-            pair = pair_rates(kernel_rates(), family, old, new)
-            arithmetic = [*rates.values()] if family not in _MEMORY else []
-            by_memory = [] if family in _ARITHMETIC and precision else [memory]
+            pair = pair_rates(kernel_rates(), category, old, new)
+            arithmetic = [*rates.values()] if category not in _MEMORY else []
+            by_memory = [] if category in _ARITHMETIC and precision else [memory]
             before, after = (roofline[chosen] for roofline in rooflines)
-            taken = np.maximum(graph.nodes.dur[chosen], 1).astype(np.float64)
-            ends = _model_ratios(pair, before, after, taken, [*arithmetic, *by_memory])
-            families.append(_Family(family, chosen, taken, *ends, pair))
+            measured_ns = np.maximum(graph.nodes.dur[chosen], 1).astype(np.float64)
+            ends = _model_ratios(pair, before, after, measured_ns, [*arithmetic, *by_memory])
+            families.append(_Family(category, chosen, measured_ns, *ends, pair))
     expected, low, high = (np.ones(len(graph.nodes)) for _ in range(3))
     kept = _kept_width(families)
-    for one in families:
-        expected[one.chosen] = np.where(one.least == one.most, one.least, np.nan)
-        factor = one.pair.factor**kept
-        low[one.chosen], high[one.chosen] = one.least / factor, one.most * factor
+    for family in families:
+        expected[family.chosen] = np.where(family.least == family.most, family.least, np.nan)
+        factor = family.pair.factor**kept
+        low[family.chosen], high[family.chosen] = family.least / factor, family.most * factor
     notes = _notes(graph, rooflines, families, old, new)
     return KernelRatios(expected, low, high, kernel_rates().host_factor, notes)
 
@@ -93,16 +93,16 @@ class _Family(NamedTuple):
 
 
 def _model_ratios(
-    pair: PairRates, before: Float64, after: Float64, taken: Float64, factors: Sequence[float]
+    pair: PairRates, before: Float64, after: Float64, measured_ns: Float64, factors: Sequence[float]
 ) -> tuple[Float64, Float64]:
     """Least and most ratio of kernels with these roofline times and measured times, ns, shape (kernels,); an
     unknown roofline time may change by any of the factors."""
     shaped = ~np.isnan(before) & ~np.isnan(after)
-    assumed = np.maximum(taken - pair.small_ns[0], 0) * pair.share[0]
+    assumed = np.maximum(measured_ns - pair.small_ns[0], 0) * pair.share[0]
     old_ns = np.where(
         shaped,
         pair.small_ns[0] + before / pair.share[0],
-        np.maximum(pair.small_ns[0] + assumed / pair.share[0], taken),
+        np.maximum(pair.small_ns[0] + assumed / pair.share[0], measured_ns),
     )
     least, most = (
         (pair.small_ns[1] + np.where(shaped, after, assumed * factor) / pair.share[1]) / old_ns
@@ -116,7 +116,7 @@ def _kept_width(families: Sequence[_Family]) -> float:
 
     Families deviate independently: widths w = time · log(factor) add as sqrt(Σ w²).
     """
-    widths = np.array([one.expected_ns * np.log(one.pair.factor) for one in families], np.float64)
+    widths = np.array([family.expected_ns * np.log(family.pair.factor) for family in families], np.float64)
     return float(np.sqrt((widths**2).sum()) / widths.sum()) if len(widths) else 1.0
 
 
@@ -170,21 +170,25 @@ def _notes(
     computes = nodes.kind == n.COMPUTE
     shaped: Mask = computes & ~np.isnan(rooflines[0]) & ~np.isnan(rooflines[1])
     share = nodes.dur[shaped].sum() / max(nodes.dur[computes].sum(), 1)
-    seen, unseen = (
+    with_captures, without_captures = (
         [
-            f"{one.name} {one.pair.factor:.2g}" + (f" ({one.pair.captures})" if is_seen else "")
-            for one in families
-            if bool(one.pair.captures) == is_seen
+            f"{family.name} {family.pair.factor:.2g}" + (f" ({family.pair.captures})" if is_captured else "")
+            for family in families
+            if bool(family.pair.captures) == is_captured
         ]
-        for is_seen in (True, False)
+        for is_captured in (True, False)
     )
-    others = f"not known of {new.id}, by captures of other accelerators: {', '.join(unseen)}"
-    by_captures = f"by captures on {new.id}, of which so many have it: {', '.join(seen)}"
+    others = f"not known of {new.id}, by captures of other accelerators: {', '.join(without_captures)}"
+    by_captures = f"by captures on {new.id}, of which so many have it: {', '.join(with_captures)}"
     return (
         f"kernels scale from {old.id} to {new.id} by FLOPs and bytes ({share:.1%} of their time, the rest by"
         " peak or memory bandwidth), at the rates that shipped captures attain",
-        *([f"factor by which a family's kernels may be faster or slower, {by_captures}"] if seen else []),
-        *([f"factor of families {others}"] if unseen else []),
+        *(
+            [f"factor by which a family's kernels may be faster or slower, {by_captures}"]
+            if with_captures
+            else []
+        ),
+        *([f"factor of families {others}"] if without_captures else []),
         "families deviate independently, and so does the host of another accelerator: its calls may be"
         f" {kernel_rates().host_factor:.2g} times as fast or as slow, as between captures",
         "not scaled: memory copies, communication, waits for data",

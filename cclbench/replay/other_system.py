@@ -88,16 +88,16 @@ def _links_with_latency(system: System, links: ScaleUp | ScaleOut, quantity: Qua
             raise InputError(f"{system.id}: scale_up.latency {why}", hint="give a factor, such as x0.5")
         fabric = structs.replace(links.fabric, hop_latency_s=quantity.absolute)
         return structs.replace(links, fabric=fabric)
-    what, known = (
+    what, software = (
         f"{system.id}: scale_out.latency",
         network_software(structs.replace(system, scale_out=links), None),
     )
-    if known is None:
+    if software is None:
         raise InputError(f"{what} cannot be set: the network's software is unknown")
-    if known.hop.expected == 0 and quantity.factor not in (None, 1.0):
+    if software.hop.expected == 0 and quantity.factor not in (None, 1.0):
         why = "is 0 beyond NCCL's own figure, so a factor cannot act on it"
         raise InputError(f"{what} {why}", hint="give a value with its unit")
-    return structs.replace(links, hop_latency_s=_new_value(quantity, known.hop.expected, what))
+    return structs.replace(links, hop_latency_s=_new_value(quantity, software.hop.expected, what))
 
 
 def _new_value(quantity: Quantity, old: float | None, what: str) -> float:

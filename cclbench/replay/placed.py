@@ -39,10 +39,10 @@ communication counts as waiting, so that their spreads are upper bounds: 8.7 %, 
 def graph_with_transfers(graph: Graph, placed: Sequence[PlacedTransfer], case: Case) -> Graph:
     """The graph with these transfers, each rank's one behind the other on a stream of their own."""
     nodes, calls, count = graph.nodes, graph.transfers, len(placed)
-    after = np.array([one.after for one in placed], np.int64)
+    after = np.array([transfer.after for transfer in placed], np.int64)
     arrival = len(nodes) + 2 * np.arange(count)
-    rank = np.array([one.rank for one in placed], np.int32)
-    times = [getattr(one.time, case) for one in placed]
+    rank = np.array([transfer.rank for transfer in placed], np.int32)
+    times = [getattr(transfer.time, case) for transfer in placed]
     added = n.blank_nodes(
         2 * count,
         kind=np.tile(np.array([n.ARRIVAL, n.TRANSFER], np.int8), count),
@@ -55,7 +55,7 @@ def graph_with_transfers(graph: Graph, placed: Sequence[PlacedTransfer], case: C
         call=np.repeat(len(calls.kind) + np.arange(count), 2),
     )
     joined = n.join_nodes([nodes, added])
-    before = np.array([one.before for one in placed], np.int64)
+    before = np.array([transfer.before for transfer in placed], np.int64)
     # what begins before a transfer of the chain is ready cannot wait for it
     latest = np.concatenate([np.maximum.accumulate(nodes.end[after[rank == r]]) for r in np.unique(rank)])
     awaited = np.flatnonzero((before >= 0) & (nodes.start[before] >= latest))
@@ -71,10 +71,10 @@ def graph_with_transfers(graph: Graph, placed: Sequence[PlacedTransfer], case: C
         ),
         transfers=replace(
             calls,
-            kind=(*calls.kind, *(one.kind for one in placed)),
+            kind=(*calls.kind, *(transfer.kind for transfer in placed)),
             group=(*calls.group, *(None for _ in placed)),
-            size=np.append(calls.size, [one.ranks for one in placed]),
-            bytes=np.append(calls.bytes, [round(one.nbytes) for one in placed]),
+            size=np.append(calls.size, [transfer.ranks for transfer in placed]),
+            bytes=np.append(calls.bytes, [round(transfer.nbytes) for transfer in placed]),
             known=np.append(calls.known, np.zeros(count, np.bool_)),
             instance=np.append(calls.instance, np.full(count, -1)),
         ),

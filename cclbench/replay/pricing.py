@@ -88,7 +88,7 @@ def _price_transfers(
     groups: dict[str, tuple[int, ...]],
     library_version: str | None,
     regrouped: Mapping[str | None, RegroupedGroup],
-    found: TimeRatios,
+    ratios: TimeRatios,
 ) -> TimeRatios:
     nodes, calls = graph.nodes, graph.transfers
     at = np.flatnonzero(nodes.kind == n.TRANSFER)
@@ -128,10 +128,10 @@ def _price_transfers(
             np.where(is_known, highs, np.maximum(highs, 1)),
         )
         expected = np.where(is_known | (lows == highs), expected, np.nan)
-        found.expected[rows], found.low[rows], found.high[rows] = expected, lows, highs
+        ratios.expected[rows], ratios.low[rows], ratios.high[rows] = expected, lows, highs
         if not is_known.all():
             refused.add("collectives that are not split into wait and transfer have bounds only")
-    return replace(found, basis=(*sorted(bases), *sorted(refused)))
+    return replace(ratios, basis=(*sorted(bases), *sorted(refused)))
 
 
 def _unknown_bounds(change: Scenario) -> tuple[float, float]:
@@ -314,7 +314,7 @@ def _factor(change: Scenario, tier: Tier, what: Literal["bandwidth", "latency"])
     return (quantity and quantity.factor) or 1.0
 
 
-def hockney_line(size: Int64, taken: Int64) -> tuple[float, float, float] | None:
+def hockney_line(size: Int64, time_ns: Int64) -> tuple[float, float, float] | None:
     """α ns and β ns a byte of t = α + β·S, weights 1/t², and half of α's 95 % interval.
 
     None with too few points or a negative parameter. The interval uses 1.96·(1 + 2/ν) for Student's t, at
@@ -322,7 +322,7 @@ def hockney_line(size: Int64, taken: Int64) -> tuple[float, float, float] | None
     """
     if len(size) < _LEAST_POINTS or len(np.unique(size)) < _LEAST_SIZES:
         return None
-    s, t = size.astype(np.float64), taken.astype(np.float64)
+    s, t = size.astype(np.float64), time_ns.astype(np.float64)
     weight = t**-2
     mass = weight.sum()
     mean_s, mean_t = (weight * s).sum() / mass, (weight * t).sum() / mass
@@ -345,7 +345,7 @@ def _price_kernels(
     machine: Machine,
     costs: KernelCosts | None,
     precision: str | None,
-    found: TimeRatios,
+    ratios: TimeRatios,
 ) -> TimeRatios:
     """Ratios of kernels on another accelerator."""
     if any(rank.on_host for rank in graph.windowed):
@@ -359,9 +359,9 @@ def _price_kernels(
     assert costs is not None  # noqa: S101 - a replay has them
     kernels = kernel_ratios(graph, costs, old, catalog.accelerator(new_id), precision)
     return TimeRatios(
-        found.expected * kernels.expected,
-        found.low * kernels.low,
-        found.high * kernels.high,
-        (*found.basis, *kernels.basis),
+        ratios.expected * kernels.expected,
+        ratios.low * kernels.low,
+        ratios.high * kernels.high,
+        (*ratios.basis, *kernels.basis),
         kernels.host_factor,
     )

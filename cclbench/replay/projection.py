@@ -92,7 +92,7 @@ def project_run(
             _compare_layout(replay, memory, gpus, [*degrees, *common])
             for degrees in _candidates(gpus, target.machine)
         ]
-    layouts.sort(key=lambda one: -one.throughput)
+    layouts.sort(key=lambda candidate: -candidate.throughput)
     best = layouts[0]
     if best.outcome is None:
         raise InputError(f"no layout of {gpus:,} ranks can be projected: {best.refused}", where=run.id)
@@ -186,9 +186,10 @@ def degree_settings(layout: str) -> list[str]:
     degrees = [key_and_value(text) for text in split_settings(layout)]
     unknown = [name for name, _ in degrees if name not in DIMENSIONS]
     if unknown:
-        known = ", ".join(DIMENSIONS)
+        dimensions = ", ".join(DIMENSIONS)
         raise UsageError(
-            f"--layout {layout}: there is no dimension {unknown[0]!r}", hint=f"such as tp=8,pp=2; of {known}"
+            f"--layout {layout}: there is no dimension {unknown[0]!r}",
+            hint=f"such as tp=8,pp=2; of {dimensions}",
         )
     return [f"parallelism.{name}={degree}" for name, degree in degrees]
 

@@ -52,15 +52,15 @@ class RelaidGraph:
         payload: dict[Dimension | None, float] = {}
         repeats: dict[Dimension | None, float] = {}
         for effect in self.effects:
-            for total, own in ((payload, effect.payload), (repeats, effect.repeats)):
-                for dimension, factor in own.items():
+            for total, factors in ((payload, effect.payload), (repeats, effect.repeats)):
+                for dimension, factor in factors.items():
                     total[dimension] = total.get(dimension, 1.0) * factor
         return regroup_all(self.groups, self.dimensions, self.change, payload, repeats)
 
     @property
     def added_communication(self) -> tuple[AddedCommunication, ...]:
         """Communication that is not in the graph."""
-        return tuple(one for effect in self.effects for one in effect.added)
+        return tuple(communication for effect in self.effects for communication in effect.added)
 
     @property
     def pipeline_fill_share(self) -> float:
@@ -70,7 +70,7 @@ class RelaidGraph:
     @property
     def placed_transfers(self) -> tuple[PlacedTransfer, ...]:
         """Added transfers with places in the graph, by rank."""
-        placed = [transfer for one in self.added_communication for transfer in one.placed]
+        placed = [transfer for communication in self.added_communication for transfer in communication.placed]
         return tuple(sorted(placed, key=lambda transfer: transfer.rank))
 
     def place_transfers(self, graph: Graph, case: Case) -> Graph:
@@ -107,9 +107,9 @@ class RelaidGraph:
         """Time added to a step, ns: of transfers without a place, and of filling the pipeline."""
         fill = self.pipeline_fill_share
         total = sum(
-            (getattr(one.time, case) or 0.0) * (1 + fill * one.in_stage)
-            for one in self.added_communication
-            if not one.placed
+            (getattr(communication.time, case) or 0.0) * (1 + fill * communication.in_stage)
+            for communication in self.added_communication
+            if not communication.placed
         )
         if fill:
             total += fill * self._busiest_stage_ns(graph, ratio, pace, since)

@@ -65,20 +65,20 @@ def replay_scenarios(
     """Replay the run under `sets` together, and under each of `scenarios` (settings separated by commas, or a
     file of them) and `sweeps` on top of these; `notes`: the caller's, before the replay's.
     """
-    wanted_changes = [parse_scenario(sets)] if sets else []
+    single_scenarios = [parse_scenario(sets)] if sets else []
     named_scenarios = [named_settings(text) for text in scenarios]
-    wanted_changes += [
+    single_scenarios += [
         parse_scenario([*sets, *texts], f"+ {name}" if sets else name) for name, texts in named_scenarios
     ]
     curves = [
         [(by, parse_scenario([*sets, text], text)) for by, text in parse_sweep(sweep)] for sweep in sweeps
     ]
-    if not wanted_changes and not curves:
+    if not single_scenarios and not curves:
         hint = "`cclbench list settings` shows all; such as --set scale_up.bandwidth=x2"
         raise UsageError("no setting is given", hint=hint)
     replay = Replay(run, machine=machine, ranks=ranks, contention=contention)
-    predicted = [replay.predict(wanted) for wanted in wanted_changes]
-    swept = [[(factor, replay.predict(wanted)) for factor, wanted in curve] for curve in curves]
+    predicted = [replay.predict(scenario) for scenario in single_scenarios]
+    swept = [[(factor, replay.predict(scenario)) for factor, scenario in curve] for curve in curves]
     return replay_result(replay, predicted, swept, notes=notes)
 
 

@@ -57,14 +57,14 @@ def at_roofline(subject: ChangeSubject, chosen: Mask) -> LayoutEffect:
     `InputError` where FLOPs or device are unknown.
     """
     device, costs = _subject_accelerator(subject), subject.costs.node_costs
-    known = has_roofline(subject, chosen)
-    if not known.any():
+    has_cost = has_roofline(subject, chosen)
+    if not has_cost.any():
         raise InputError("FLOPs and bytes of such kernels are unknown", hint=_RECORD)
     low, high = _roofline_bounds(device, costs)
     attention = np.array([*(word == "attention" for word in subject.graph.categories), False], np.bool_)
     high = np.where(attention[subject.graph.nodes.category], high / USUAL_ATTENTION, high)
-    note = f"at the roofline: {_share_words(subject, known, chosen)}, on {device.id}"
-    return _bounded_effect(subject, known, low, np.maximum(high, LEAST_KERNEL_NS), note)
+    note = f"at the roofline: {_share_words(subject, has_cost, chosen)}, on {device.id}"
+    return _bounded_effect(subject, has_cost, low, np.maximum(high, LEAST_KERNEL_NS), note)
 
 
 def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
@@ -76,17 +76,19 @@ def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
     if not chained.any():
         return "none of them is in a chain of calls that one kernel could replace"
     device, costs = _subject_accelerator(subject), subject.costs.node_costs.of_chains()
-    known = chained & ~np.isnan(costs.bytes)
-    if not known.any():
+    has_bytes = chained & ~np.isnan(costs.bytes)
+    if not has_bytes.any():
         raise InputError("what such chains read and write is unknown", hint=_RECORD)
     is_attention = costs.chain[0] == [*KINDS].index("attention")
     flops = np.where(is_attention, _UNDER_CAUSAL_MASK * costs.flops, costs.flops)
     (low, _), (_, high) = (_roofline_bounds(device, each) for each in (replace(costs, flops=flops), costs))
     high = np.where(is_attention, high / USUAL_ATTENTION, high)
-    note = f"chains as one kernel each: {_share_words(subject, known, chained)}, on {device.id}"
-    effect = _bounded_effect(subject, known, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note)
+    note = f"chains as one kernel each: {_share_words(subject, has_bytes, chained)}, on {device.id}"
+    effect = _bounded_effect(
+        subject, has_bytes, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note
+    )
     # of neighbours only the kernels' time is at stake: which of their calls would go is not known
-    without = known & (costs.chain[2] > 0) & (costs.chain[0] != [*KINDS].index(NEIGHBOURS))
+    without = has_bytes & (costs.chain[2] > 0) & (costs.chain[0] != [*KINDS].index(NEIGHBOURS))
     return replace(effect, graph=without_launches(subject, without))
 
 
@@ -134,20 +136,20 @@ def on_tensor_cores(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
     if not products.any():
         return "no such product is known to run without tensor cores"
     costs = subject.costs.node_costs
-    known = products & (costs.flops > 0)
+    has_flops = products & (costs.flops > 0)
     memory = float(device.hbm_bytes_per_s or 0)
     measured_ns = subject.graph.nodes.dur
     low = np.maximum(costs.flops / peak * 1e9, costs.memory_ns(memory) / 2)
     attained = float(device.usable_flops_per_s("tf32" if tf32 else half) or 0)
     saved = costs.flops * (1 / float(fp32_peak) - 1 / attained) * 1e9
     high = np.maximum(measured_ns - saved, np.maximum(costs.memory_ns(memory), LEAST_KERNEL_NS))
-    low = np.where(known, low, measured_ns * float(fp32_peak) / peak)
-    high = np.where(known, high, measured_ns * float(fp32_peak) / attained)
+    low = np.where(has_flops, low, measured_ns * float(fp32_peak) / peak)
+    high = np.where(has_flops, high, measured_ns * float(fp32_peak) / attained)
     types = f"TF32 (high) to {half} (low)" if tf32 else half
     note = (
         f"on tensor cores, {types}, if precision allows: {_share_words(subject, products, products)},"
         f" on {device.id};"
-        f" by the FLOPs of {_share_words(subject, known, products)}, else by the ratio of peaks"
+        f" by the FLOPs of {_share_words(subject, has_flops, products)}, else by the ratio of peaks"
     )
     return _bounded_effect(subject, products, low, high, note)
 
@@ -162,15 +164,15 @@ def _subject_accelerator(subject: ChangeSubject) -> Accelerator:
 
 
 def _bounded_effect(
-    subject: ChangeSubject, known: Mask, low: Float64, high: Float64, note: str
+    subject: ChangeSubject, has_bounds: Mask, low: Float64, high: Float64, note: str
 ) -> LayoutEffect:
-    """The known kernels at their bounds, without an expected value."""
+    """The kernels that have bounds at these, without an expected value."""
     measured_ns = np.maximum(subject.graph.nodes.dur, 1)
-    most = np.where(known, np.minimum(high / measured_ns, 1.0), 1.0)
-    least = np.where(known, np.minimum(low / measured_ns, most), 1.0)
-    return LayoutEffect(subject.graph, Scale(np.where(known, np.nan, 1.0), least, most), notes=(note,))
+    most = np.where(has_bounds, np.minimum(high / measured_ns, 1.0), 1.0)
+    least = np.where(has_bounds, np.minimum(low / measured_ns, most), 1.0)
+    return LayoutEffect(subject.graph, Scale(np.where(has_bounds, np.nan, 1.0), least, most), notes=(note,))
 
 
-def _share_words(subject: ChangeSubject, known: Mask, chosen: Mask) -> str:
+def _share_words(subject: ChangeSubject, subset: Mask, chosen: Mask) -> str:
     share = subject.window_share
-    return f"{share(known):.1%} of the step, of {share(chosen):.1%} in such kernels"
+    return f"{share(subset):.1%} of the step, of {share(chosen):.1%} in such kernels"

@@ -43,7 +43,7 @@ def token_routing(subject: ChangeSubject) -> Routing:
     table = run.rank(run.ranks[0]).operators(("name", "step", "shapes", "dtypes", "values", "recomputed"))
     chosen = pc.and_(pc.equal(table["name"].cast(pa.string()), _ROUTER), pc.invert(table["recomputed"]))
     rows = table.filter(pc.and_(chosen, table["step"].is_valid())).to_pylist()
-    found: dict[tuple[int, int], list[int]] = {}
+    tokens_by_choice: dict[tuple[int, int], list[int]] = {}
     for row in rows:
         call = parse_call(_ROUTER, row["shapes"], row["dtypes"], None, row["values"])
         try:
@@ -52,11 +52,11 @@ def token_routing(subject: ChangeSubject) -> Routing:
             continue
         experts = scores.shape[-1] if len(scores.shape) > 1 else 0
         if experts != vocabulary and isinstance(count, int) and 0 < count < experts:
-            found.setdefault((experts, count), []).append(scores.elements // experts)
-    if len(found) != 1:
+            tokens_by_choice.setdefault((experts, count), []).append(scores.elements // experts)
+    if len(tokens_by_choice) != 1:
         raise InputError(
             "parallelism.ep: the trace does not show to how many experts a token goes",
             hint=f"trace steps whose routers call {_ROUTER}, with shapes, or a run with ep of at least 2",
         )
-    ((experts, count), of_calls), steps = next(iter(found.items())), {row["step"] for row in rows}
+    ((experts, count), of_calls), steps = next(iter(tokens_by_choice.items())), {row["step"] for row in rows}
     return Routing(experts, count, len(of_calls) / len(steps), sum(of_calls) / len(steps))

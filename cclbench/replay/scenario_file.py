@@ -70,13 +70,13 @@ def locate_errors(document: Document, place: Place) -> Iterator[None]:
         ) from None
 
 
-def write_scenario(found: Scenario, path: Path, description: str | None = None) -> None:
+def write_scenario(scenario: Scenario, path: Path, description: str | None = None) -> None:
     """Write the scenario as a file for `read_scenario`; `InputError` without settings."""
-    if not found.texts:
-        raise InputError(f"{found.label}: there are no settings to write", where=str(path))
-    settings = map(key_and_value, found.texts)
+    if not scenario.texts:
+        raise InputError(f"{scenario.label}: there are no settings to write", where=str(path))
+    settings = map(key_and_value, scenario.texts)
     lines = [
-        f"name: {_quote_yaml(found.label)}",
+        f"name: {_quote_yaml(scenario.label)}",
         *([f"description: {_quote_yaml(description)}"] if description else []),
         "set:",
         *(f"  {_quote_yaml(key)}: {_quote_yaml(value)}" for key, value in settings),

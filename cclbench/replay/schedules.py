@@ -89,7 +89,7 @@ def _stage_order(
         if schedule == "zero_bubble" and i >= stage:
             order.append(backward[i - stage]._replace(kind="W"))
     if schedule == "zero_bubble":
-        order += [one._replace(kind="W") for one in backward[max(count - stage, 0) :]]
+        order += [operation._replace(kind="W") for operation in backward[max(count - stage, 0) :]]
     return order
 
 
@@ -102,7 +102,7 @@ def simulate_schedule(orders: list[list[Operation]], times: PartTimes) -> Float6
     last = len(times.forward) - 1
     length = {"F": times.forward, "B": times.backward, "W": times.weights}
     done: dict[Operation, Float64] = {}
-    cases = np.broadcast_shapes(*(one.shape[2:] for one in times[:2]), times.transfer.shape)
+    cases = np.broadcast_shapes(*(part_times.shape[2:] for part_times in times[:2]), times.transfer.shape)
     free = np.zeros((len(orders), *cases))
     position = [0] * len(orders)
     waiting = list(range(len(orders)))
@@ -120,8 +120,8 @@ def simulate_schedule(orders: list[list[Operation]], times: PartTimes) -> Float6
                 begin = np.maximum(free[stage], ready + times.transfer)
             row = length[kind]
             assert row is not None  # noqa: S101 - schedules with W have its times
-            own = row[part]
-            free[stage] = begin + own[min(microbatch, len(own) - 1)]
+            by_microbatch = row[part]
+            free[stage] = begin + by_microbatch[min(microbatch, len(by_microbatch) - 1)]
             done[operation] = free[stage].copy()
             position[stage] += 1
             reader = (part + 1 if kind == "F" else part - 1) % len(orders)

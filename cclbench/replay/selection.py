@@ -174,10 +174,10 @@ def _parse_condition(noun: str, text: str) -> tuple[str, str]:
 
 
 def _split_words(key: str, noun: str, text: str) -> tuple[str, ...]:
-    known = words_of(noun)
+    words = words_of(noun)
     for word in text.split("+"):
-        if word not in known:
-            raise UsageError(f"{key}: {noun} have no {word!r}", hint=near(word, known))
+        if word not in words:
+            raise UsageError(f"{key}: {noun} have no {word!r}", hint=near(word, words))
     return tuple(text.split("+"))
 
 

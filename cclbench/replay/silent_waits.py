@@ -31,13 +31,13 @@ def _step_ends(
     launches = np.concatenate([rank.launches.end, rank.syncs.end])
     awaited = []
     for i, end in enumerate(ends.tolist()):
-        given = device.issue < end
-        drained = int(rows.end[given].max(initial=0))
+        is_issued = device.issue < end
+        drained = int(rows.end[is_issued].max(initial=0))
         called = int(launches[launches <= end].max(initial=0))
-        if not given.any() or not called < drained <= end <= drained + 2 * RESUMED_NS // 100:
+        if not is_issued.any() or not called < drained <= end <= drained + 2 * RESUMED_NS // 100:
             return
-        for lane in np.unique(rows.lane[given]).tolist():
-            last = int(np.flatnonzero(given & (rows.lane == lane))[-1])
+        for lane in np.unique(rows.lane[is_issued]).tolist():
+            last = int(np.flatnonzero(is_issued & (rows.lane == lane))[-1])
             awaited.append((last, i, end - drained))
     back = points.add_instants(thread, ends, np.zeros(len(ends), np.int64))
     source, call, lag = (np.array(column, np.int64) for column in zip(*awaited, strict=True))

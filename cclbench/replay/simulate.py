@@ -78,12 +78,12 @@ def cut_pieces(nodes: Nodes, source: Int64, target: Int64, lag: Int64) -> GraphP
         piece[np.concatenate([target, inner])],
         np.concatenate([lag, nodes.gap[inner]]),
     )
-    own = np.arange(len(terms[0])) >= len(source)
+    in_lane = np.arange(len(terms[0])) >= len(source)
     by_target = np.argsort(terms[1], kind="stable")
     sources, targets, lags = (t[by_target] for t in terms)
     begin = np.searchsorted(targets, np.arange(len(head) + 1))
     order = _dependency_order(piece[sources], targets, fed_by, nodes.start[head], nodes.rank[head])
-    return GraphPieces(piece, head, fed_by, sources, targets, lags, begin, own[by_target], order)
+    return GraphPieces(piece, head, fed_by, sources, targets, lags, begin, in_lane[by_target], order)
 
 
 def _feeder_changes(feeder_piece: Int64, fed: Mask, first: Mask) -> Mask:
@@ -143,13 +143,13 @@ def simulate_nodes(nodes: Nodes, cut: GraphPieces) -> NodeTimes:
 def _by_launch(nodes: Nodes, cut: GraphPieces, by_lane: Int64) -> tuple[Int64, Int64]:
     """a of each node (from its host piece's entry to its end), and whose launch decides it."""
     fed = nodes.feeder >= 0
-    own = np.full(len(nodes), _NEVER, np.int64)
+    feed_offset = np.full(len(nodes), _NEVER, np.int64)
     at = np.flatnonzero(fed)
-    own[at] = by_lane[nodes.feeder[at]] + nodes.feed_lag[at] + nodes.dur[at] - by_lane[at]
+    feed_offset[at] = by_lane[nodes.feeder[at]] + nodes.feed_lag[at] + nodes.dur[at] - by_lane[at]
     # a running maximum within each piece: pieces are lifted above one another, then let down again
-    low, high = (int(own[at].min()), int(own[at].max())) if len(at) else (0, 0)
+    low, high = (int(feed_offset[at].min()), int(feed_offset[at].max())) if len(at) else (0, 0)
     lift = cut.piece * (high - low + 2)
-    lifted = np.where(fed, own - low + 1, 0) + lift
+    lifted = np.where(fed, feed_offset - low + 1, 0) + lift
     best = np.maximum.accumulate(lifted)
     reached = best > lift
     deciding = np.maximum.accumulate(np.where(fed & (lifted == best), np.arange(len(nodes)), 0))

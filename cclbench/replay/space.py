@@ -51,11 +51,11 @@ class SearchSpace:
         """The scenario at that point; one that sets nothing is called `unchanged`, and one of another layout
         says that the global batch stays."""
         texts = [f"{key}={value}" for key, value in self._settings_at(point) if value != UNCHANGED]
-        made = parse_scenario(texts, ", ".join(texts) or UNCHANGED)
-        if changes_layout(made.changes) and "batch" not in made.changes:
+        scenario = parse_scenario(texts, ", ".join(texts) or UNCHANGED)
+        if changes_layout(scenario.changes) and "batch" not in scenario.changes:
             texts.append(FIXED)
-            made = parse_scenario(texts)
-        return made
+            scenario = parse_scenario(texts)
+        return scenario
 
     def cost_of(self, point: Point) -> float | None:
         """What the values of that point cost together."""
@@ -64,45 +64,45 @@ class SearchSpace:
         return sum(self.cost.get(key, {}).get(value, 0.0) for key, value in self._settings_at(point))
 
     def _settings_at(self, point: Point) -> list[tuple[str, str]]:
-        return [(key, own[at]) for (key, own), at in zip(self.values.items(), point, strict=True)]
+        return [(key, values[at]) for (key, values), at in zip(self.values.items(), point, strict=True)]
 
 
 def read_space(path: Path) -> SearchSpace:
     """The space of a file; `InputError` with file and line where it is none, or a setting means nothing."""
     document = read_checked(path, "space")
-    values = {key: tuple(own) for key, own in document.value["space"].items()}
-    for key, own in values.items():
-        for at, value in enumerate(own):
+    values = {key: tuple(choices) for key, choices in document.value["space"].items()}
+    for key, choices in values.items():
+        for at, value in enumerate(choices):
             if value != UNCHANGED:
                 with locate_errors(document, ("space", key, at)):
                     parse_scenario([f"{key}={value}"])
     if any(value != "global" for value in values.get("batch", ())):
         where = f"{document.file}:{document.line(('space', 'batch'))}"
         raise InputError("a search compares the same work: the global batch stays", where=where, hint=FIXED)
-    found = SearchSpace(values, document.value.get("cost"), document.value.get("cost_unit", "1"))
+    space = SearchSpace(values, document.value.get("cost"), document.value.get("cost_unit", "1"))
     with locate_errors(document, ("space",)):
-        found.scenario_at(
-            tuple(len(own) - 1 for own in values.values())
+        space.scenario_at(
+            tuple(len(choices) - 1 for choices in values.values())
         )  # keys that are one, written otherwise
-    if found.point_count > LARGEST:
+    if space.point_count > LARGEST:
         where = f"{document.file}:{document.line(('space',))}"
-        raise InputError(f"the space has {found.point_count:,} points, more than {LARGEST:,}", where=where)
-    _check_costs(document, found)
-    return found
+        raise InputError(f"the space has {space.point_count:,} points, more than {LARGEST:,}", where=where)
+    _check_costs(document, space)
+    return space
 
 
 def _check_costs(document: Document, space: SearchSpace) -> None:
-    for key, own in (space.cost or {}).items():
-        known: Mapping[str, object] = space.values
+    for key, costs in (space.cost or {}).items():
+        choices: Mapping[str, object] = space.values
         for place, name, among in [
-            (("cost", key), key, known),
-            *((("cost", key, value), value, dict.fromkeys(space.values.get(key, ()))) for value in own),
+            (("cost", key), key, choices),
+            *((("cost", key, value), value, dict.fromkeys(space.values.get(key, ()))) for value in costs),
         ]:
             if name not in among:
                 where = f"{document.file}:{document.line(place)}"
                 what = f"the space has no {name!r}, which is said to cost something"
                 raise InputError(what, where=where, hint=near(name, among))
-        for value, cost in own.items():
+        for value, cost in costs.items():
             if not isfinite(cost):
                 where = f"{document.file}:{document.line(('cost', key, value))}"
                 raise InputError(f"{cost} is no cost", where=where, hint="a number such as 40")

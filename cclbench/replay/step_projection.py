@@ -94,7 +94,9 @@ class JobLayout:
 
     def distance(self, other: JobLayout) -> float:
         """How far apart stages, ranks and micro-batches are, the sum of the logarithms of their ratios."""
-        return sum(abs(log2(own / its)) for own, its in zip(self._extent, other._extent, strict=True))
+        return sum(
+            abs(log2(size / other_size)) for size, other_size in zip(self._extent, other._extent, strict=True)
+        )
 
     @property
     def _extent(self) -> tuple[int, int, int]:
@@ -116,23 +118,23 @@ class _Cases(NamedTuple):
 
 
 def project_step(
-    card: Card, system: System, measured: JobLayout, step_s: float, asked: JobLayout
+    card: Card, system: System, measured: JobLayout, step_s: float, target: JobLayout
 ) -> tuple[TimeBounds, tuple[str, ...]]:
-    """The step of the asked layout, ns, and what its bounds include.
+    """The step of the target layout, ns, and what its bounds include.
 
     `card` has the sizes of the model; `step_s` is the measured step of the layout `measured` on the same
     machine. Data, pipeline and context parallelism, batches and the schedule may differ. With other tokens of
     a micro-batch on a rank only bounds are known: products at the peak are in proportion, and all else of
     a layer takes between as long as before and in proportion.
     """
-    if any(measured.degrees.degrees[name] != asked.degrees.degrees[name] for name in ("tp", "ep")):
+    if any(measured.degrees.degrees[name] != target.degrees.degrees[name] for name in ("tp", "ep")):
         raise InputError(
-            f"layers split otherwise ({asked.degrees}, measured {measured.degrees}) take times that one step"
+            f"layers split otherwise ({target.degrees}, measured {measured.degrees}) take times that one step"
             " does not show",
             hint="measure a step with the same tp and ep, or trace one: cclbench whatif",
         )
     sizes = card_sizes(card, "the step of another layout", *_SIZES)
-    parts = asked.degrees.degrees["pp"] * asked.turns
+    parts = target.degrees.degrees["pp"] * target.turns
     if sizes["model.layers"] < parts:
         raise InputError(f"{sizes['model.layers']:.0f} layers are too few for {parts} parts")
     least_s = _least_compute_s(card, sizes, system, measured)
@@ -142,23 +144,23 @@ def project_step(
             f" {system.accelerator} at their peak, {least_s:.3g} s",
             hint="check the step, and the card's sizes, batch, precision and parallelism",
         )
-    old, new = _case_assumptions(card, sizes, system, (measured, asked), step_s, step_s - least_s)
+    old, new = _case_assumptions(card, sizes, system, (measured, target), step_s, step_s - least_s)
     layer_s = _solve_layer(measured, int(sizes["model.layers"]), old, step_s)
     # what is exposed of an exchange leaves the time that products take at the peak
     feasible = (layer_s > 0) & (old.exchange_s <= (step_s - least_s) * (1 + _ROUNDING))
     if not feasible.any():
         raise InputError(f"sends and the optimizer of {measured.degrees} take longer than {step_s:g} s")
-    growth, layers = asked.rank_samples / measured.rank_samples, int(sizes["model.layers"])
+    growth, layers = target.rank_samples / measured.rank_samples, int(sizes["model.layers"])
     # time that products take at the peak is in proportion to tokens, all else may be or not
     each_s = least_s * measured.degrees.degrees["pp"] / layers / measured.microbatches
     fixed_s = layer_s + np.minimum(each_s, layer_s) * (growth - 1)
-    steps = np.stack([_step_s(asked, layers, new, part)[feasible] for part in (layer_s * growth, fixed_s)])
-    late = expected_maximum(asked.degrees.world_size) - expected_maximum(measured.degrees.world_size)
+    steps = np.stack([_step_s(target, layers, new, part)[feasible] for part in (layer_s * growth, fixed_s)])
+    late = expected_maximum(target.degrees.world_size) - expected_maximum(measured.degrees.world_size)
     noise = (1 + JITTER) / (1 - JITTER)
     slower, faster = noise * (1 + SPREAD.high * max(late, 0.0)), (1 + SPREAD.high * min(late, 0.0)) / noise
     expected = None if growth != 1 or not feasible[-1] else steps[0, -1] * (1 + SPREAD.expected * late) * 1e9
     bounds = TimeBounds(steps.min() * faster * 1e9, expected, steps.max() * slower * 1e9)
-    return bounds, tuple(_notes(asked, new, growth))
+    return bounds, tuple(_notes(target, new, growth))
 
 
 def _case_assumptions(
@@ -188,8 +190,8 @@ def _case_assumptions(
         if split["pp"] > 1:
             pair = (0, layout.degrees.group_stride("pp"))
             activations = tokens * sizes["model.hidden"] * sizes["element"] / split["cp"]
-            whole = _price_s(system, "send_recv", pair, activations)
-            send = whole._replace(low=_price_s(system, "send_recv", pair, activations / split["tp"]).low)
+            full_send = _price_s(system, "send_recv", pair, activations)
+            send = full_send._replace(low=_price_s(system, "send_recv", pair, activations / split["tp"]).low)
         keys = TimeBounds(0.0, 0.0, 0.0)
         if split["cp"] > 1:
             nbytes = tokens * key_value_elements(card) * sizes["element"] / split["tp"]
@@ -241,20 +243,20 @@ def _gradient_exchanges(
         expected_s = float(old.time_s[0]) if old else 0.0
         return [_Exchange((0.0, exposed_s), expected_s), _Exchange((0.0, 0.0), 0.0)]
     if old is None:
-        asked_exchange = _Exchange((0.0, float(new.high_s[1])), float(new.time_s[0]), new.all_marks)
-        return [_Exchange((0.0, 0.0), 0.0), asked_exchange]
+        target_exchange = _Exchange((0.0, float(new.high_s[1])), float(new.time_s[0]), new.all_marks)
+        return [_Exchange((0.0, 0.0), 0.0), target_exchange]
     expected_s, ratio = float(old.time_s[0]), time_ratio(new, old)
-    whole_s = min(float(old.high_s[1]), step_s)
-    exposed_s = min(whole_s, longest_s)
-    measured, asked = layouts
-    hides = min(1.0, asked.stage_work / measured.stage_work, asked.step_work / measured.step_work)
-    hidden_s = hides * (whole_s - exposed_s)
-    low_s, high_s = whole_s * float(ratio.low[1]), whole_s * float(ratio.high[1])
-    asked_s = low_s - hidden_s, high_s - hidden_s, high_s - hides * whole_s
+    full_s = min(float(old.high_s[1]), step_s)
+    exposed_s = min(full_s, longest_s)
+    measured, target = layouts
+    hides = min(1.0, target.stage_work / measured.stage_work, target.step_work / measured.step_work)
+    hidden_s = hides * (full_s - exposed_s)
+    low_s, high_s = full_s * float(ratio.low[1]), full_s * float(ratio.high[1])
+    target_s = low_s - hidden_s, high_s - hidden_s, high_s - hides * full_s
     return [
         _Exchange((0.0, exposed_s, exposed_s, 0.0), expected_s),
         _Exchange(
-            (0.0, *(max(exposed, 0.0) for exposed in asked_s)),
+            (0.0, *(max(exposed, 0.0) for exposed in target_s)),
             expected_s * float(ratio.expected[0]),
             new.all_marks,
         ),

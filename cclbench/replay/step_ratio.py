@@ -27,13 +27,13 @@ def step_ratio(run: Run, setting: str) -> StepRatio:
     replay = Replay(run)
     if not (replay.graph.nodes.kind == n.TRANSFER).any():
         raise InputError("no collective is part of the replay", where=run.id)
-    found, unchanged = replay.predict(parse_scenario([setting])), replay.unchanged.step_ns
-    if found.idle is not None:
-        raise InputError(found.idle, where=run.id)
-    step = found.step_ns
+    outcome, unchanged = replay.predict(parse_scenario([setting])), replay.unchanged.step_ns
+    if outcome.idle is not None:
+        raise InputError(outcome.idle, where=run.id)
+    step = outcome.step_ns
     return StepRatio(
         None if step is None else step / unchanged,
-        found.low_ns / unchanged,
-        found.high_ns / unchanged,
-        found.basis,
+        outcome.low_ns / unchanged,
+        outcome.high_ns / unchanged,
+        outcome.basis,
     )

@@ -87,22 +87,23 @@ def job_slowdown(run: Run) -> float:
 
 def rank_coordinates(run: Run) -> dict[str, dict[int, int]]:
     """By parallel dimension each rank's place in its process group; of several the largest group's."""
-    found: dict[str, dict[int, tuple[int, int]]] = {}
+    by_dimension: dict[str, dict[int, tuple[int, int]]] = {}
     for group in run.groups().to_pylist():
         for dimension in {dimension_of(text) for text in group["descriptions"]} - {None}:
-            own = found.setdefault(str(dimension), {})
+            by_rank = by_dimension.setdefault(str(dimension), {})
             for place, rank in enumerate(sorted(group["ranks"])):
-                own[rank] = max(own.get(rank, (0, 0)), (len(group["ranks"]), place))
+                by_rank[rank] = max(by_rank.get(rank, (0, 0)), (len(group["ranks"]), place))
     placed = {
-        dimension: {rank: place for rank, (_, place) in own.items()} for dimension, own in found.items()
+        dimension: {rank: place for rank, (_, place) in by_rank.items()}
+        for dimension, by_rank in by_dimension.items()
     }
-    return {dimension: own for dimension, own in placed.items() if len(set(own.values())) > 1}
+    return {dimension: by_rank for dimension, by_rank in placed.items() if len(set(by_rank.values())) > 1}
 
 
 def of_graph(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> StragglerSlowdown:
     """The slowdown of a graph whose ranks stand in those places, by dimension."""
     nodes = graph.nodes
-    replays, ranks, role, known = _typical_replays(graph, placed)
+    replays, ranks, role, is_matched = _typical_replays(graph, placed)
     causes = {cause: replays.step_ratio((cause,)) for cause in CAUSES}
     places: dict[tuple[str, int], float] = {}
     for dimension, of_rank in placed.items():
@@ -110,8 +111,8 @@ def of_graph(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> Straggler
         values = sorted({of_rank[rank] for rank in ranks if rank in of_rank})
         if 1 < len(values) <= _MOST_PLACES and replays.is_affordable(len(values)):
             for place in values:
-                here = (nodes.rank >= 0) & (at[nodes.rank] == place)
-                places[dimension, place] = replays.step_ratio(CAUSES, here)
+                at_place = (nodes.rank >= 0) & (at[nodes.rank] == place)
+                places[dimension, place] = replays.step_ratio(CAUSES, at_place)
     operators = {graph.names[name]: nodes.name == name for name in replays.longest_names(_MOST_OPERATORS)}
     return StragglerSlowdown(
         replays.measured / replays.ideal,
@@ -119,12 +120,12 @@ def of_graph(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> Straggler
         replays.measured,
         replays.ideal,
         {cause: ratio for cause, ratio in causes.items() if ratio != 1.0},
-        {name: replays.step_ratio(("compute", "uneven stages"), here) for name, here in operators.items()},
+        {name: replays.step_ratio(("compute", "uneven stages"), mask) for name, mask in operators.items()},
         {rank: replays.step_ratio(CAUSES, nodes.rank == rank) for rank in replays.slowest_ranks(ranks)},
         places,
         len({int(role[rank]) for rank in ranks}),
-        int(known.sum()),
-        len(known),
+        int(is_matched.sum()),
+        len(is_matched),
     )
 
 
@@ -134,20 +135,20 @@ def _typical_replays(
     """The replays, the ranks, the role of each, and which parts of collectives are matched."""
     ranks, role = rank_roles(graph, placed)
     several = graph.nodes.call[graph.nodes.kind == n.TRANSFER]
-    known = transfer_known(graph)[several[graph.transfers.size[several] != 1]]
-    if not known.any():
+    is_matched = transfer_known(graph)[several[graph.transfers.size[several] != 1]]
+    if not is_matched.any():
         raise InputError("no collective is matched across its ranks: waiting can't be told from transfer")
     replays = _TypicalReplays(graph, rank_windows(graph), typical_work(graph, role, ranks))
     if not replays.ideal:
         raise InputError("holds no steps to replay")
-    return replays, ranks, role, known
+    return replays, ranks, role, is_matched
 
 
 class _TypicalReplays:
     """Replays of a graph in which some causes, of some nodes, are as measured and all else is typical."""
 
-    def __init__(self, graph: Graph, found: Sequence[RankWindow], typical: TypicalWork) -> None:
-        self.graph, self.windows, self.typical = graph, list(found), typical
+    def __init__(self, graph: Graph, windows: Sequence[RankWindow], typical: TypicalWork) -> None:
+        self.graph, self.windows, self.typical = graph, list(windows), typical
         self.left = MOST_PIECE_RUNS
         self.measured = self._replayed_step(graph.nodes.dur, np.zeros(len(graph.nodes), np.int64))
         self.ideal = min(self.measured, self._replayed_step(*self._node_durations(())))
@@ -174,8 +175,8 @@ class _TypicalReplays:
     def _node_durations(self, causes: Sequence[str], where: Mask | None = None) -> tuple[Int64, Int64]:
         """How long nodes take, and how much later than measured they are launched, shape (nodes,)."""
         nodes, typical = self.graph.nodes, self.typical
-        here = np.ones(len(nodes), np.bool_) if where is None else where
-        kept = {cause: here if cause in causes else np.zeros(len(nodes), np.bool_) for cause in CAUSES}
+        in_scope = np.ones(len(nodes), np.bool_) if where is None else where
+        kept = {cause: in_scope if cause in causes else np.zeros(len(nodes), np.bool_) for cause in CAUSES}
         longer = np.select(
             [nodes.kind == kind for kind in (n.COMPUTE, n.COPY, n.TRANSFER)],
             [kept[cause] for cause in ("compute", "copy", "transfer")],

@@ -185,12 +185,12 @@ def graph_inputs(run: Run, chosen: Sequence[int] | None = None) -> list[GraphInp
 
     `InputError` where a CUDA graph was traced whole: nobody knows what it is made of and waits for.
     """
-    wanted, clock = run.ranks if chosen is None else sorted(set(chosen)), clocks_of(run)
-    graphs = sum(entry.rows.get("graph", 0) for entry in run.record.ranks if entry.rank in wanted)
+    ranks, clock = run.ranks if chosen is None else sorted(set(chosen)), clocks_of(run)
+    graphs = sum(entry.rows.get("graph", 0) for entry in run.record.ranks if entry.rank in ranks)
     if graphs:
         what = f"{graphs:,} CUDA graph launches were traced whole, whose kernels no replay knows"
         raise InputError(f"{what} (nsys: --cuda-graph-trace=node)")
-    return [_graph_input(run.rank(r), r, clock(r)) for r in wanted]
+    return [_graph_input(run.rank(r), r, clock(r)) for r in ranks]
 
 
 def clocks_of(run: Run) -> Callable[[int], CommonClock]:
@@ -273,15 +273,15 @@ def _stated_syncs(files: Rank, clock: CommonClock) -> StatedSyncs | None:
     calls = np.unique(np.concatenate([call, record]))
     begun = np.full(len(calls), UNTOLD)
     for batch in files.events(("other", "sync"), ("correlation", "start_ns", "side")):
-        told = batch["correlation"].fill_null(-1).to_numpy()
-        at = np.minimum(np.searchsorted(calls, told), len(calls) - 1)
-        hit = (calls[at] == told) & (told >= 0) & _of_side(batch, "host")
+        correlation = batch["correlation"].fill_null(-1).to_numpy()
+        at = np.minimum(np.searchsorted(calls, correlation), len(calls) - 1)
+        hit = (calls[at] == correlation) & (correlation >= 0) & _of_side(batch, "host")
         begun[at[hit]] = clock.on_common_clock(batch["start_ns"].to_numpy()[hit])
-    asked, recorded = (begun[np.searchsorted(calls, of)] for of in (call, record))
-    time = np.where(asked != UNTOLD, asked, clock.on_common_clock(start))
+    call_time, record_time = (begun[np.searchsorted(calls, correlations)] for correlations in (call, record))
+    time = np.where(call_time != UNTOLD, call_time, clock.on_common_clock(start))
     order = np.argsort(time, kind="stable")
-    found = (time, what, device, stream, call, event_stream, recorded)
-    return StatedSyncs(*(column[order] for column in found))
+    sync_columns = (time, what, device, stream, call, event_stream, record_time)
+    return StatedSyncs(*(column[order] for column in sync_columns))
 
 
 def _host_rows(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> tuple[RankRows, Mask]:
@@ -295,17 +295,17 @@ def _host_rows(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> t
 
 def _rank_windows(files: Rank, clock: CommonClock) -> tuple[str, Bounds, Bounds]:
     """The rank's windows by the first policy that it has, what `time.step` is about, and open ones."""
-    found = choose_windows(files.steps())
-    if found is None:
+    windows = choose_windows(files.steps())
+    if windows is None:
         return "none", (), ()
 
     def window_bounds(table: pa.Table) -> Bounds:
         starts, ends = (clock.on_common_clock(table[c].to_numpy()).tolist() for c in ("start_ns", "end_ns"))
         return tuple(zip(table["step"].to_pylist(), starts, ends, strict=True))
 
-    _, own, still_open = found
-    source = own["source"][0].as_py()
-    return "device" if source == "module" else source, window_bounds(own), window_bounds(still_open)
+    _, closed, still_open = windows
+    source = closed["source"][0].as_py()
+    return "device" if source == "module" else source, window_bounds(closed), window_bounds(still_open)
 
 
 def _collective_parts(table: pa.Table) -> RankCollectives:
@@ -333,8 +333,8 @@ def _read_rows(
         for kind in kinds
         for batch in files.events((kind,), (*_COLUMNS, "side"))
     ]
-    whole = join_rows(parts)
-    return whole.take_rows(np.lexsort((whole.end, whole.start)))
+    rows = join_rows(parts)
+    return rows.take_rows(np.lexsort((rows.end, rows.start)))
 
 
 def _batch_rows(
@@ -394,7 +394,7 @@ def join_rows(parts: Sequence[RankRows]) -> RankRows:
     return RankRows(**arrays, names=(*names,), categories=(*categories,), lanes=(*lanes,))
 
 
-def recode_words(codes: Int32 | Int64, words: Sequence[Any], known: dict[Any, int]) -> Int32:
-    """Codes into `words`, −1 for none, as codes into `known`, which grows."""
-    table = np.array([*(known.setdefault(word, len(known)) for word in words), -1], np.int32)
+def recode_words(codes: Int32 | Int64, words: Sequence[Any], code_of_word: dict[Any, int]) -> Int32:
+    """Codes into `words`, −1 for none, as codes of `code_of_word`, which grows."""
+    table = np.array([*(code_of_word.setdefault(word, len(code_of_word)) for word in words), -1], np.int32)
     return np.asarray(table[codes], np.int32)

@@ -17,9 +17,9 @@ def of_groups(subject: ChangeSubject, *kinds: str) -> dict[tuple[str, str], Int6
     at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0) & (subject.since >= 0))
     call = nodes.call[at]
     at = at[calls.known[call] & (calls.bytes[call] > 0)]
-    found: dict[tuple[str, str], list[int]] = {}
-    for node, one in zip(at.tolist(), nodes.call[at].tolist(), strict=True):
-        kind, group = calls.kind[one], calls.group[one]
+    by_group: dict[tuple[str, str], list[int]] = {}
+    for node, call_index in zip(at.tolist(), nodes.call[at].tolist(), strict=True):
+        kind, group = calls.kind[call_index], calls.group[call_index]
         if kind in kinds and group is not None and len(subject.groups.get(group, ())) > 1:
-            found.setdefault((kind, group), []).append(node)
-    return {word: np.array(members, np.int64) for word, members in found.items()}
+            by_group.setdefault((kind, group), []).append(node)
+    return {word: np.array(members, np.int64) for word, members in by_group.items()}

@@ -63,77 +63,77 @@ def typical_work(graph: Graph, role: Int64, ranks: Sequence[int]) -> TypicalWork
     nodes = graph.nodes
     works = np.isin(nodes.kind, (n.COMPUTE, n.COPY, n.ARRIVAL)) & (nodes.step >= 0)
     at = np.flatnonzero(works)
-    own_role = role[nodes.rank[at]]
-    size = {int(one): sum(int(role[rank]) == one for rank in ranks) for one in np.unique(own_role)}
-    in_role = np.array([size[one] for one in own_role.tolist()], np.int64)
+    row_role = role[nodes.rank[at]]
+    size = {int(code): sum(int(role[rank]) == code for rank in ranks) for code in np.unique(row_role)}
+    in_role = np.array([size[code] for code in row_role.tolist()], np.int64)
     site = combination_codes(*place_in_step(graph, at))
-    place = combination_codes(own_role, nodes.step[at], site)
+    place = combination_codes(row_role, nodes.step[at], site)
     of_role = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
     of_role[place] = in_role
-    here = np.bincount(place, minlength=len(of_role))[place]
-    unshared = (2 * here < of_role[place]) & (nodes.kind[at] != n.ARRIVAL)
+    row_count = np.bincount(place, minlength=len(of_role))[place]
+    unshared = (2 * row_count < of_role[place]) & (nodes.kind[at] != n.ARRIVAL)
     total = int(nodes.dur[at].sum())
     if total and nodes.dur[at[unshared]].sum() / total > _MOST_UNSHARED:
         share = nodes.dur[at[unshared]].sum() / total
         raise InputError(f"ranks do different work: {share:.0%} of its time has no counterpart on most ranks")
     profile = _medians_by_row(
-        combination_codes(own_role, site), _medians_by_code(place, nodes.dur[at], of_role)
+        combination_codes(row_role, site), _medians_by_code(place, nodes.dur[at], of_role)
     )
-    usual = _as_the_median_rank(nodes, at, own_role, in_role, profile)
+    usual = _median_rank_times(nodes, at, row_role, in_role, profile)
     dur = nodes.dur.astype(np.float64)
     dur[at] = usual
     even = np.ones(len(nodes))
     computes = nodes.kind[at] == n.COMPUTE
-    even[at[computes]] = _evening_factors(own_role[computes], nodes.name[at[computes]], usual[computes], size)
+    even[at[computes]] = _evening_factors(row_role[computes], nodes.name[at[computes]], usual[computes], size)
     transfers = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.step >= 0))
     transfers = transfers[transfer_known(graph)[nodes.call[transfers]]]
     dur[transfers] = _usual_transfers(graph, transfers)
     lead, awaited, undelayed = np.zeros((3, len(nodes)), np.int64)
-    launched, taken = _launch_leads(graph, at)
+    launched, launch_lead = _launch_leads(graph, at)
     steps = [end - start for rank in graph.windowed for _, start, end in rank.windows]
     least = max(_WAIT_SHARE * sum(steps) / max(len(steps), 1), _WAIT_NS)
-    need = np.rint(_launch_needs(site, own_role, nodes.step[at], taken)).astype(np.int64)
+    need = np.rint(_launch_needs(site, row_role, nodes.step[at], launch_lead)).astype(np.int64)
     late = np.maximum(_behind_others(place, nodes.start[launched]), 0) if len(size) == 1 else 0
-    counted = np.where(taken - need > least, np.minimum(taken, need + late), taken)
+    counted = np.where(launch_lead - need > least, np.minimum(launch_lead, need + late), launch_lead)
     present = np.maximum(np.bincount(place, minlength=len(of_role)), 1)
     present = np.where(2 * present < of_role, of_role, present)
-    lead[launched] = np.rint(_medians_by_code(place, counted, present)).astype(np.int64) - taken
-    awaited[launched] = counted - taken
-    undelayed[launched] = -np.maximum(taken, 0)
+    lead[launched] = np.rint(_medians_by_code(place, counted, present)).astype(np.int64) - launch_lead
+    awaited[launched] = counted - launch_lead
+    undelayed[launched] = -np.maximum(launch_lead, 0)
     return TypicalWork(dur, even, lead, awaited, undelayed)
 
 
-def _as_the_median_rank(nodes: n.Nodes, at: Int64, role: Int64, in_role: Int64, profile: Float) -> Float:
-    """What rows take where those of a name take each rank of a role and step what its median rank takes.
+def _median_rank_times(nodes: n.Nodes, at: Int64, role: Int64, in_role: Int64, profile: Float) -> Float:
+    """Times of rows, if those of a name took each rank of a role and step as long as its median rank; ns.
 
     They share that as their `profile`, or as measured where that is 0.  All arrays of shape (rows,).
     """
     work = combination_codes(role, nodes.step[at], nodes.kind[at], nodes.name[at])
-    own = combination_codes(work, nodes.rank[at])
-    taken = np.bincount(own, nodes.dur[at])
-    shared = np.bincount(own, profile)
-    first = np.zeros(len(taken), np.int64)
-    first[own] = np.arange(len(at))
+    rank_work = combination_codes(work, nodes.rank[at])
+    measured_ns = np.bincount(rank_work, nodes.dur[at])
+    shared = np.bincount(rank_work, profile)
+    first = np.zeros(len(measured_ns), np.int64)
+    first[rank_work] = np.arange(len(at))
     ranks = np.zeros(int(work.max(initial=-1)) + 1, np.int64)
     ranks[work] = in_role
-    median = _medians_by_code(work[first], taken.astype(np.int64), ranks)[own]
-    shape = np.where(shared[own] > 0, profile, nodes.dur[at])
-    whole = np.where(shared > 0, shared, taken)[own]
-    return np.asarray(median * shape / np.where(whole > 0, whole, 1.0))
+    median = _medians_by_code(work[first], measured_ns.astype(np.int64), ranks)[rank_work]
+    shape = np.where(shared[rank_work] > 0, profile, nodes.dur[at])
+    total = np.where(shared > 0, shared, measured_ns)[rank_work]
+    return np.asarray(median * shape / np.where(total > 0, total, 1.0))
 
 
-def _launch_needs(site: Int64, role: Int64, step: Int64, taken: Int64) -> Float:
+def _launch_needs(site: Int64, role: Int64, step: Int64, launch_lead: Int64) -> Float:
     """How long each call needs to be launched where its rank waits for nobody, ns, shape (rows,).
 
     Of a role the last of its ranks in each step waits for none of them: the median of those over the steps.
     Of a call that several roles make, the least of theirs.
     """
-    _, of, least = _least_by_code(combination_codes(site, role, step), taken)
-    middle = _medians_by_row(combination_codes(site[of], role[of]), least)
-    number, _, needs = _least_by_code(site[of], middle)
-    found = np.zeros(int(site.max(initial=-1)) + 1)
-    found[number] = needs
-    return np.asarray(found[site])
+    _, rows, least = _least_by_code(combination_codes(site, role, step), launch_lead)
+    middle = _medians_by_row(combination_codes(site[rows], role[rows]), least)
+    number, _, needs = _least_by_code(site[rows], middle)
+    need_of_site = np.zeros(int(site.max(initial=-1)) + 1)
+    need_of_site[number] = needs
+    return np.asarray(need_of_site[site])
 
 
 def _behind_others(code: Int64, begin: Int64) -> Int64:
@@ -146,17 +146,17 @@ def _behind_others(code: Int64, begin: Int64) -> Int64:
     low, high = np.maximum(others - 1, 0) // 2, others // 2
     begun, origin = begin[order], np.repeat(first, count)
     last = np.repeat(first + count, count) - 1
-    one, two = (begun[np.minimum(origin + at + (at >= place), last)] for at in (low, high))
+    lower, upper = (begun[np.minimum(origin + at + (at >= place), last)] for at in (low, high))
     behind = np.empty(len(order), np.int64)
-    behind[order] = np.where(others > 0, begun - (one + (two - one) // 2), 0)
+    behind[order] = np.where(others > 0, begun - (lower + (upper - lower) // 2), 0)
     return behind
 
 
 def _least_by_code(code: Int64, values: npt.NDArray[_Number]) -> tuple[Int64, Int64, npt.NDArray[_Number]]:
     """The distinct codes, the row with the least value of each, and that value."""
     order = np.lexsort((values, code))
-    of = order[begins(code[order])]
-    return code[of], of, values[of]
+    rows = order[begins(code[order])]
+    return code[rows], rows, values[rows]
 
 
 def transfer_known(graph: Graph) -> Mask:
@@ -184,14 +184,14 @@ def _evening_factors(role: Int64, name: Int64, usual: Float, size: Mapping[int, 
     """
     if not size:
         return np.ones(len(role))
-    roles = {one: number for number, one in enumerate(size)}
+    roles = {code: number for number, code in enumerate(size)}
     names, of_name = np.unique(name, return_inverse=True)
     total = np.zeros((len(roles), len(names)))
-    np.add.at(total, (np.array([roles[one] for one in role.tolist()], np.int64), of_name), usual)
+    np.add.at(total, (np.array([roles[code] for code in role.tolist()], np.int64), of_name), usual)
     each = total / np.array([*size.values()], np.float64)[:, None]
     shared = (each > 0).all(axis=0)
     scale = np.where(shared, each.mean(axis=0) / np.where(each > 0, each, 1.0), 1.0)
-    return np.asarray(scale[np.array([roles[one] for one in role.tolist()], np.int64), of_name])
+    return np.asarray(scale[np.array([roles[code] for code in role.tolist()], np.int64), of_name])
 
 
 def _launch_leads(graph: Graph, at: Int64) -> tuple[Int64, Int64]:
@@ -200,32 +200,32 @@ def _launch_leads(graph: Graph, at: Int64) -> tuple[Int64, Int64]:
     It is the point of the host that launches it, else the row itself.
     """
     nodes, cut = graph.nodes, graph.cut
-    taken = nodes.gap.copy()
+    node_lead = nodes.gap.copy()
     waited = nodes.start[cut.head[cut.target]] - nodes.end[cut.source]
     least = np.full(len(cut.head), np.iinfo(np.int64).max)
     np.minimum.at(least, cut.target, waited)
-    taken[cut.head] = np.where(np.diff(cut.begin) > 0, least, 0)
+    node_lead[cut.head] = np.where(np.diff(cut.begin) > 0, least, 0)
     launched = np.where(nodes.feeder[at] >= 0, nodes.feeder[at], at)
-    own = np.where(nodes.feeder[at] >= 0, nodes.gap[launched], taken[launched])
-    return launched, own
+    launch_lead = np.where(nodes.feeder[at] >= 0, nodes.gap[launched], node_lead[launched])
+    return launched, launch_lead
 
 
-def _medians_by_code(of: Int64, values: npt.NDArray[_Number], count: Int64) -> Float:
+def _medians_by_code(code: Int64, values: npt.NDArray[_Number], count: Int64) -> Float:
     """The median of the values of each code, of which there are `count`; those not there are 0.
 
-    `of` and `values` have shape (rows,), `count` (codes,); as does `of` the result.
+    `code`, `values` and the result have shape (rows,), `count` (codes,).
     """
-    here = np.bincount(of, minlength=len(count))
-    lacking = np.maximum(count - here, 0)
-    every = np.concatenate([of, np.repeat(np.arange(len(count)), lacking)])
+    row_count = np.bincount(code, minlength=len(count))
+    lacking = np.maximum(count - row_count, 0)
+    every = np.concatenate([code, np.repeat(np.arange(len(count)), lacking)])
     value = np.concatenate([values, np.zeros(int(lacking.sum()), values.dtype)])
     value = value[np.lexsort((value, every))]
-    number = here + lacking
+    number = row_count + lacking
     first = np.cumsum(number) - number
     low, high = value[first + (number - 1) // 2], value[first + number // 2]
-    return np.asarray((low / 2 + high / 2)[of])
+    return np.asarray((low / 2 + high / 2)[code])
 
 
-def _medians_by_row(of: Int64, values: npt.NDArray[_Number]) -> Float:
+def _medians_by_row(code: Int64, values: npt.NDArray[_Number]) -> Float:
     """The median of the values of each code, shape (rows,)."""
-    return _medians_by_code(of, values, np.zeros(int(of.max(initial=-1)) + 1, np.int64))
+    return _medians_by_code(code, values, np.zeros(int(code.max(initial=-1)) + 1, np.int64))

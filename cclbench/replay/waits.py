@@ -57,10 +57,10 @@ def thread_stretches(start: Int64, end: Int64, least: int = IDLE_NS) -> ThreadSt
     around = np.where(begins[at], row[at], -1)
     closed = np.flatnonzero(~begins[at])
     for level in np.unique(depth[at[closed]])[:_DEEPEST].tolist():
-        here = closed[depth[at[closed]] == level]
+        at_level = closed[depth[at[closed]] == level]
         opened = np.flatnonzero(begins & (depth == level))
         if len(opened):
-            around[here] = row[opened[np.searchsorted(opened, at[here]) - 1]]
+            around[at_level] = row[opened[np.searchsorted(opened, at[at_level]) - 1]]
     return ThreadStretches(times[at], times[at + 1], around)
 
 
@@ -102,40 +102,40 @@ def between_streams(rows: DeviceLaunches, doubt: int, grain: int) -> RowWaits:
     """
     cause = other_lane(rows, np.flatnonzero(rows.start > rows.bound), grain)
     lag = rows.start - rows.end[cause]
-    seen = rows.start > rows.bound + max(doubt, grain)
+    is_delayed = rows.start > rows.bound + max(doubt, grain)
     if grain <= _EXACT_NS:
-        seen |= abs(lag) <= _EXACT_NS
-    seen &= cause >= 0
+        is_delayed |= abs(lag) <= _EXACT_NS
+    is_delayed &= cause >= 0
     busiest = _busiest_lane(rows)
-    pairs = set(zip(rows.lane[seen].tolist(), rows.lane[cause[seen]].tolist(), strict=True))
+    pairs = set(zip(rows.lane[is_delayed].tolist(), rows.lane[cause[is_delayed]].tolist(), strict=True))
     pairs |= {(lane, busiest) for lane in np.unique(rows.lane[rows.collective]).tolist() if lane != busiest}
-    found: list[tuple[Int64, Int64, Int64]] = []
+    waits: list[tuple[Int64, Int64, Int64]] = []
     shown: list[Mask] = []
     explained = np.zeros(len(rows.start), np.bool_)
     for waiting, other in sorted(pairs):
         mine, last = _last_given(rows, waiting, other)
         after = rows.start[mine] - rows.end[last]
-        binding = seen[mine] & (cause[mine] == last)
+        binding = is_delayed[mine] & (cause[mine] == last)
         if (after < -grain).any():
             continue
         usual = int(np.median(after[binding])) if binding.any() else 0
         kept = begins(last) & (binding.any() | rows.collective[mine])
-        found.append((last[kept], mine[kept], np.minimum(usual, after[kept])))
-        shown.append(np.full(len(found[-1][0]), bool(binding.any())))
+        waits.append((last[kept], mine[kept], np.minimum(usual, after[kept])))
+        shown.append(np.full(len(waits[-1][0]), bool(binding.any())))
         explained[mine[binding & kept]] = True
-    rest = np.flatnonzero(seen & ~explained)
-    found.append((cause[rest], rest, lag[rest]))
-    shown.append(seen[rest])
-    source, target, behind = (np.concatenate(column) for column in zip(*found, strict=True))
+    rest = np.flatnonzero(is_delayed & ~explained)
+    waits.append((cause[rest], rest, lag[rest]))
+    shown.append(is_delayed[rest])
+    source, target, behind = (np.concatenate(column) for column in zip(*waits, strict=True))
     return RowWaits(source, target, behind, np.concatenate(shown))
 
 
 def _busiest_lane(rows: DeviceLaunches) -> int:
     """The lane with most time of rows other than collectives, −1 for none."""
-    own = ~rows.collective
-    if not own.any():
+    not_collective = ~rows.collective
+    if not not_collective.any():
         return -1
-    return int(np.argmax(np.bincount(rows.lane[own], (rows.end - rows.start)[own])))
+    return int(np.argmax(np.bincount(rows.lane[not_collective], (rows.end - rows.start)[not_collective])))
 
 
 def _last_given(rows: DeviceLaunches, waiting: int, other: int) -> tuple[Int64, Int64]:
@@ -148,23 +148,23 @@ def _last_given(rows: DeviceLaunches, waiting: int, other: int) -> tuple[Int64, 
     return mine[place >= 0], theirs[place[place >= 0]]
 
 
-def other_lane(rows: DeviceLaunches, wanted: Int64, grain: int) -> Int64:
-    """For each row, if wanted, the last of another lane that ended promptly before its start; −1 for none."""
+def other_lane(rows: DeviceLaunches, selection: Int64, grain: int) -> Int64:
+    """For each selected row the last of another lane that ended promptly before its start, else −1."""
     order = np.argsort(rows.end, kind="stable")
-    place = np.searchsorted(rows.end[order], rows.start[wanted] + grain, side="right") - 1
-    found = np.full(len(wanted), -1, np.int64)
+    place = np.searchsorted(rows.end[order], rows.start[selection] + grain, side="right") - 1
+    matches = np.full(len(selection), -1, np.int64)
     for _ in range(_LOOK_BACK):
         candidate = order[np.maximum(place, 0)]
-        fits = (found < 0) & (place >= 0) & (rows.lane[candidate] != rows.lane[wanted])
-        fits &= (rows.start[wanted] - rows.end[candidate] <= PROMPT_NS) & (
-            rows.issue[candidate] < rows.issue[wanted]
+        fits = (matches < 0) & (place >= 0) & (rows.lane[candidate] != rows.lane[selection])
+        fits &= (rows.start[selection] - rows.end[candidate] <= PROMPT_NS) & (
+            rows.issue[candidate] < rows.issue[selection]
         )
-        fits &= rows.end[candidate] > rows.bound[wanted]
-        found = np.where(fits, candidate, found)
+        fits &= rows.end[candidate] > rows.bound[selection]
+        matches = np.where(fits, candidate, matches)
         place = place - 1
-    whole = np.full(len(rows.start), -1, np.int64)
-    whole[wanted] = found
-    return whole
+    by_row = np.full(len(rows.start), -1, np.int64)
+    by_row[selection] = matches
+    return by_row
 
 
 def handed_over(thread: Int64, start: Int64, end: Int64, turns: Mask) -> tuple[Int64, Int64]:
@@ -177,17 +177,17 @@ def handed_over(thread: Int64, start: Int64, end: Int64, turns: Mask) -> tuple[I
     """
     order = np.argsort(start, kind="stable")
     place = np.searchsorted(start[order], end + _ROUNDED_NS, side="right") - 1
-    found = np.full(len(start), -1, np.int64)
+    releaser = np.full(len(start), -1, np.int64)
     for _ in range(_LOOK_BACK):
         candidate = order[np.maximum(place, 0)] if len(order) else place
-        fits = (found < 0) & (place >= 0)
+        fits = (releaser < 0) & (place >= 0)
         fits &= (thread[candidate] != thread) & (start[candidate] >= start)
         patience = np.where(turns[thread, thread[candidate]], _NEVER_NS, RESUMED_NS)
         fits &= end - start[candidate] <= patience
-        found = np.where(fits, candidate, found)
+        releaser = np.where(fits, candidate, releaser)
         place = place - 1
-    resumed = np.flatnonzero(found >= 0)
-    return found[resumed], resumed
+    resumed = np.flatnonzero(releaser >= 0)
+    return releaser[resumed], resumed
 
 
 def held_up(rows: DeviceLaunches, fills: Mask, late: Mask) -> tuple[Int64, Int64, Int64]:
@@ -201,15 +201,15 @@ def held_up(rows: DeviceLaunches, fills: Mask, late: Mask) -> tuple[Int64, Int64
     order = np.flatnonzero(fills)
     order = order[np.argsort(rows.end[order], kind="stable")]
     place = np.searchsorted(rows.end[order], rows.start[target], side="right")
-    found = np.full(len(target), -1, np.int64)
+    blocker = np.full(len(target), -1, np.int64)
     for ahead in range(_LOOK_AHEAD if len(order) else 0):
         at = place + ahead
         candidate = order[np.minimum(at, len(order) - 1)]
         left = rows.end[candidate] - rows.start[target]
         lasted = rows.end[candidate] - rows.start[candidate]
-        fits = (found < 0) & (at < len(order)) & (rows.lane[candidate] != rows.lane[target])
+        fits = (blocker < 0) & (at < len(order)) & (rows.lane[candidate] != rows.lane[target])
         fits &= rows.start[candidate] <= rows.bound[target] + TOLERANCE_NS
         fits &= left <= np.maximum(lasted * _TAIL, np.minimum(PROMPT_NS, lasted))
-        found = np.where(fits, candidate, found)
-    source, target = found[found >= 0], target[found >= 0]
+        blocker = np.where(fits, candidate, blocker)
+    source, target = blocker[blocker >= 0], target[blocker >= 0]
     return source, target, rows.start[target] - rows.end[source]

@@ -43,33 +43,34 @@ class RankWindow:
 
 def rank_windows(graph: Graph) -> list[RankWindow]:
     """The windows of all ranks, each rank's in order of time, the open ones last."""
-    found: list[RankWindow] = []
+    windows: list[RankWindow] = []
     at = np.flatnonzero(graph.nodes.rank >= 0)
     order = at[np.argsort(graph.nodes.rank[at], kind="stable")]
     owner = graph.nodes.rank[order]
     for rank in graph.windowed:
         first, last = np.searchsorted(owner, [rank.rank, rank.rank + 1])
-        found += _of_rank(graph, rank, order[first:last])
-    return found
+        windows += _windows_of_rank(graph, rank, order[first:last])
+    return windows
 
 
-def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[RankWindow]:
-    found: list[RankWindow] = []
+def _windows_of_rank(graph: Graph, rank: Windowed, rank_nodes: Int64) -> list[RankWindow]:
+    windows: list[RankWindow] = []
     nodes = graph.nodes
-    work = own[nodes.kind[own] != n.HOST]
+    work = rank_nodes[nodes.kind[rank_nodes] != n.HOST]
     listed = [*rank.windows, *rank.open_windows]
     for i, (step, start, end) in enumerate(listed):
         if rank.policy == "annotation":
-            members = own[
-                ((nodes.start[own] == start) | (nodes.end[own] == end)) & (nodes.kind[own] == n.HOST)
+            members = rank_nodes[
+                ((nodes.start[rank_nodes] == start) | (nodes.end[rank_nodes] == end))
+                & (nodes.kind[rank_nodes] == n.HOST)
             ]
         elif rank.policy == "device":
             members = work[nodes.step[work] == step]
         else:
-            members = work if len(work) else own
+            members = work if len(work) else rank_nodes
         if not len(members):
-            if found:
-                found[-1] = replace(found[-1], joined=False)
+            if windows:
+                windows[-1] = replace(windows[-1], joined=False)
             continue
         kernels = members[nodes.kind[members] != n.COPY]
         openers = kernels if rank.policy == "device" and len(kernels) else members
@@ -78,35 +79,35 @@ def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[RankWindow]:
         overlap = max(-behind, 0)
         joined = i + 1 < len(listed) and listed[i + 1][1] == end and rank.policy == "device"
         still_open = i >= len(rank.windows)
-        found.append(
+        windows.append(
             RankWindow(
                 rank.rank, step, end - start, openers, members, before, behind, joined, overlap, still_open
             )
         )
-    return found
+    return windows
 
 
-def window_bounds(found: list[RankWindow], start: Int64, end: Int64) -> tuple[Int64, Int64]:
+def window_bounds(windows: list[RankWindow], start: Int64, end: Int64) -> tuple[Int64, Int64]:
     """Begin and end of each window where nodes have those starts and ends, ns, shape (windows,)."""
-    begins = [int(start[w.openers].min()) + w.before for w in found]
-    done = [int(end[w.members].max()) for w in found]
+    begins = [int(start[w.openers].min()) + w.before for w in windows]
+    done = [int(end[w.members].max()) for w in windows]
     ends = [
         max(begins[i + 1], done[i] - w.overlap) if w.joined else done[i] + w.behind
-        for i, w in enumerate(found)
+        for i, w in enumerate(windows)
     ]
     return np.array(begins, np.int64), np.array(ends, np.int64)
 
 
-def window_lengths(found: list[RankWindow], start: Int64, end: Int64) -> Int64:
+def window_lengths(windows: list[RankWindow], start: Int64, end: Int64) -> Int64:
     """How long each window is in a replay whose nodes have those starts and ends, ns, shape (windows,)."""
-    begins, ends = window_bounds(found, start, end)
+    begins, ends = window_bounds(windows, start, end)
     return ends - begins
 
 
-def step_time(found: list[RankWindow], length: Int64) -> float:
+def step_time(windows: list[RankWindow], length: Int64) -> float:
     """Mean over steps of the maximum over ranks, ns: what `time.step` is."""
     longest: dict[int | None, int] = {}
-    for window, ns in zip(found, length.tolist(), strict=True):
+    for window, ns in zip(windows, length.tolist(), strict=True):
         if window.open:
             continue
         longest[window.step] = max(longest.get(window.step, 0), ns)
@@ -131,34 +132,34 @@ class StepPace:
     windows only.
     """
 
-    def __init__(self, found: list[RankWindow], start: Int64, end: Int64) -> None:
-        self.windows = found
-        begins, self.ends = window_bounds(found, start, end)
+    def __init__(self, windows: list[RankWindow], start: Int64, end: Int64) -> None:
+        self.windows = windows
+        begins, self.ends = window_bounds(windows, start, end)
         length = self.ends - begins
-        self.step_ns = step_time(found, length)
-        closed = [i for i, w in enumerate(found) if not w.open]
-        steps: dict[int, set[int | None]] = {w.rank: set() for w in found}
+        self.step_ns = step_time(windows, length)
+        closed = [i for i, w in enumerate(windows) if not w.open]
+        steps: dict[int, set[int | None]] = {w.rank: set() for w in windows}
         for i in closed:
-            steps[found[i].rank].add(found[i].step)
+            steps[windows[i].rank].add(windows[i].step)
         common = set.intersection(*steps.values()) if steps else set()
-        shared = [i for i in closed if found[i].step in common] or closed
-        own: dict[int, list[int]] = {}
+        shared = [i for i in closed if windows[i].step in common] or closed
+        by_rank: dict[int, list[int]] = {}
         for i in shared:
-            own.setdefault(found[i].rank, []).append(i)
-        self.ranks = {rank: (len(each), int(length[each].sum()), each[-1]) for rank, each in own.items()}
-        self.firsts = {rank: each[0] for rank, each in own.items()}
+            by_rank.setdefault(windows[i].rank, []).append(i)
+        self.ranks = {rank: (len(each), int(length[each].sum()), each[-1]) for rank, each in by_rank.items()}
+        self.firsts = {rank: each[0] for rank, each in by_rank.items()}
         self.open = {
             rank: last + 1
             for rank, (_, _, last) in self.ranks.items()
-            if last + 1 < len(found) and found[last + 1].rank == rank and found[last + 1].open
+            if last + 1 < len(windows) and windows[last + 1].rank == rank and windows[last + 1].open
         }
-        earliest = min((int(begins[each[0]]) for each in own.values()), default=0)
-        self.begun = {rank: np.append(earliest, begins[each[1:]]) for rank, each in own.items()}
+        earliest = min((int(begins[each[0]]) for each in by_rank.values()), default=0)
+        self.begun = {rank: np.append(earliest, begins[each[1:]]) for rank, each in by_rank.items()}
         self.numbers = {
-            rank: np.array([-1 if found[i].step is None else found[i].step for i in each], np.int64)
-            for rank, each in own.items()
+            rank: np.array([-1 if windows[i].step is None else windows[i].step for i in each], np.int64)
+            for rank, each in by_rank.items()
         }
-        self.done = {rank: self.ends[each] for rank, each in own.items()}
+        self.done = {rank: self.ends[each] for rank, each in by_rank.items()}
 
     def mean_step_ns(self, start: Int64, end: Int64, ranks: Collection[int] | None = None) -> float:
         """The step, of some ranks, of a replay whose nodes have those starts and ends, ns.
@@ -185,17 +186,17 @@ class StepPace:
         device shows only there what it lost before.
         """
         later = window_bounds(self.windows, start, end)[1] - self.ends
-        whole = [(count, total, int(later[last])) for count, total, last in self.ranks.values()]
-        found = [_saved_share(whole)]
-        if min(count for count, *_ in whole) >= _LEAST_STEPS:
-            found.append(
+        closed_steps = [(count, total, int(later[last])) for count, total, last in self.ranks.values()]
+        shares = [_saved_share(closed_steps)]
+        if min(count for count, *_ in closed_steps) >= _LEAST_STEPS:
+            shares.append(
                 _saved_share(
                     (count - 1, int(self.ends[last] - self.ends[first]), int(later[last] - later[first]))
                     for (count, _, last), first in zip(self.ranks.values(), self.firsts.values(), strict=True)
                 )
             )
         if len(self.open) == len(self.ranks):
-            found.append(
+            shares.append(
                 _saved_share(
                     (count + 1, total + int(self.ends[after] - self.ends[last]), int(later[after]))
                     for (count, total, last), after in zip(
@@ -203,7 +204,7 @@ class StepPace:
                     )
                 )
             )
-        return found
+        return shares
 
     def time_since_windows(self, graph: Graph, start: Int64) -> Int64:
         """How long before each node begins the windows of its rank had begun, one behind the other without a
@@ -213,29 +214,29 @@ class StepPace:
         The point of a host's thread at a window's end belongs to it: what the thread does before lies within.
         """
         nodes = graph.nodes
-        found = np.zeros(len(nodes), np.int64)
+        elapsed_ns = np.zeros(len(nodes), np.int64)
         for rank, begun in self.begun.items():
-            own = np.flatnonzero(nodes.rank == rank)
-            place = np.searchsorted(begun, start[own], side="right") - 1
+            rank_nodes = np.flatnonzero(nodes.rank == rank)
+            place = np.searchsorted(begun, start[rank_nodes], side="right") - 1
             last = place == len(begun) - 1
-            of_host = nodes.kind[own] == n.HOST
-            here = (place >= 0) & (last | (start[own] < self.done[rank][place] + of_host))
+            of_host = nodes.kind[rank_nodes] == n.HOST
+            in_window = (place >= 0) & (last | (start[rank_nodes] < self.done[rank][place] + of_host))
             breaks = np.append(True, begun[1:] > self.done[rank][:-1])
             opened = begun[np.maximum.accumulate(np.where(breaks, np.arange(len(begun)), 0))]
-            found[own] = np.where(here, start[own] - opened[place], -1)
-        return found
+            elapsed_ns[rank_nodes] = np.where(in_window, start[rank_nodes] - opened[place], -1)
+        return elapsed_ns
 
     def steps_of_nodes(self, graph: Graph, start: Int64) -> Int64:
         """The step in whose window each node begins, −1 outside of all, shape (nodes,)."""
         nodes = graph.nodes
-        found = np.full(len(nodes), -1, np.int64)
+        steps = np.full(len(nodes), -1, np.int64)
         for rank, begun in self.begun.items():
-            own = np.flatnonzero(nodes.rank == rank)
-            place = np.searchsorted(begun, start[own], side="right") - 1
-            of_host = nodes.kind[own] == n.HOST
-            here = (place >= 0) & (start[own] < self.done[rank][place] + of_host)
-            found[own] = np.where(here, self.numbers[rank][place], -1)
-        return found
+            rank_nodes = np.flatnonzero(nodes.rank == rank)
+            place = np.searchsorted(begun, start[rank_nodes], side="right") - 1
+            of_host = nodes.kind[rank_nodes] == n.HOST
+            in_window = (place >= 0) & (start[rank_nodes] < self.done[rank][place] + of_host)
+            steps[rank_nodes] = np.where(in_window, self.numbers[rank][place], -1)
+        return steps
 
     def nodes_in_windows(self, graph: Graph, since: Int64) -> Mask:
         """Which nodes begin neither before their rank's windows nor between them, by `since`, shape (nodes,).
@@ -243,9 +244,9 @@ class StepPace:
         Of a transfer it is enough that one rank's part does.
         """
         nodes = graph.nodes
-        found = since >= 0
+        in_window = since >= 0
         parts = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
         parts = parts[graph.transfers.known[nodes.call[parts]]]
-        _, of = np.unique(graph.transfers.instance[nodes.call[parts]], return_inverse=True)
-        found[parts] = np.bincount(of, found[parts])[of] > 0
-        return found
+        _, instance = np.unique(graph.transfers.instance[nodes.call[parts]], return_inverse=True)
+        in_window[parts] = np.bincount(instance, in_window[parts])[instance] > 0
+        return in_window

@@ -100,14 +100,14 @@ def _argument(
     place: int, shape: Any, dtype: Any, strides: Any, text: Any, stated_dtype: str | None
 ) -> Argument:
     is_list = isinstance(dtype, list) or (
-        isinstance(shape, list) and any(isinstance(one, list) for one in shape)
+        isinstance(shape, list) and any(isinstance(entry, list) for entry in shape)
     )
     if is_list or dtype in ("TensorList", "GenericList"):
         if not is_list or not shape:
             raise NotRecorded(f"the sizes of its list of tensors (argument {place}) are not recorded")
         tensors = [
-            _tensor(place, one, _entry_at(dtype, n), _entry_at(strides, n), stated_dtype)
-            for n, one in enumerate(shape)
+            _tensor(place, sizes, _entry_at(dtype, n), _entry_at(strides, n), stated_dtype)
+            for n, sizes in enumerate(shape)
         ]
         return {"tensors": tensors}
     if dtype in _VALUES:

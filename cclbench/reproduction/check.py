@@ -74,8 +74,8 @@ class ReproductionCheck:
             {
                 "quantity": name,
                 "trace": self.traced[name],
-                "reproduction": (made := getattr(self.result, name)),
-                "ratio": made / self.traced[name] if self.traced[name] else None,
+                "reproduction": (seconds := getattr(self.result, name)),
+                "ratio": seconds / self.traced[name] if self.traced[name] else None,
             }
             for name in ("p50_s", "mean_s", "min_s")
         ]
@@ -127,15 +127,15 @@ def check_result(run: Run, result: MicrobenchmarkResult, **selection: Any) -> Re
             where=run.id,
             hint="give the SOURCE and the options from which its script was written",
         )
-    calls = max(matching, key=lambda one: one.time_ns)
+    calls = max(matching, key=lambda candidate: candidate.time_ns)
     traced = trace_seconds(calls)
-    made_s = result.p50_s if result.kernel_s is None else result.kernel_s
+    reproduced_s = result.p50_s if result.kernel_s is None else result.kernel_s
     same = _runs_same_kernels(calls, result)
     return ReproductionCheck(
         run=run.id,
         result=result,
         traced=traced,
-        ratio=made_s / traced["p50_s"] if traced["p50_s"] else None,
+        ratio=reproduced_s / traced["p50_s"] if traced["p50_s"] else None,
         same_kernels=same,
         trace_kernels=calls.kernels,
         differences=tuple(_differences(calls, result, same)),

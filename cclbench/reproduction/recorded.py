@@ -150,11 +150,11 @@ def _view_calls(view: RankView, choose: Choice, run: str) -> list[RecordedCalls]
     times: Int64 = works.time_ns[chosen] + _time_inside(view, calls, place)
     kind = works.kind[chosen]
     texts = view.operators(*_TEXTS)
-    found = []
+    calls_by_kind = []
     for number in np.unique(kind).tolist():
         members = np.flatnonzero(kind == number)
         call, first = works.kinds[number].call, int(place[members[0]])
-        found.append(
+        calls_by_kind.append(
             RecordedCalls(
                 run=run,
                 operator=call.name,
@@ -164,7 +164,7 @@ def _view_calls(view: RankView, choose: Choice, run: str) -> list[RecordedCalls]
                 facts=view.facts,
             )
         )
-    return found
+    return calls_by_kind
 
 
 def _time_inside(view: RankView, calls: OperatorCalls, place: Index) -> Int64:

@@ -124,7 +124,7 @@ def examine_item(item: ExamItem) -> ExamOutcome:
         findings = diagnose_run(computed).findings
         figures = {metric: computed.figures.value(metric) for metric in simulated.truth.figures}
     step_s, ranks = simulated.truth.step_s, simulated.job.rank_count
-    found = [
+    finding_rows = [
         (
             finding.name,
             None if finding.gain_s is None else finding.gain_s[0] / step_s,
@@ -139,9 +139,9 @@ def examine_item(item: ExamItem) -> ExamOutcome:
         ranks=ranks,
         step_s=step_s,
         true_gain_share=simulated.gain,
-        largest_gain=max((most or 0.0 for _, _, most, _ in found), default=0.0),
-        accused=sorted({rank for *_, named in found if len(named) < ranks for rank in named}),
-        found=found,
+        largest_gain=max((most or 0.0 for _, _, most, _ in finding_rows), default=0.0),
+        accused=sorted({rank for *_, named in finding_rows if len(named) < ranks for rank in named}),
+        found=finding_rows,
         errors={
             metric: (value - simulated.truth.figures[metric]) / step_s
             for metric, value in figures.items()

@@ -24,8 +24,8 @@ _COLUMNS: Final = (
 def summarise_agents(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     """The partition of the sessions' time, and a row for each tool."""
     rows = {(row.metric, row.category, row.stat): row for row in inputs.results.summary if row.rank is None}
-    whole = rows.get((_TIME, None, None))
-    if whole is None or whole.value is None:
+    total = rows.get((_TIME, None, None))
+    if total is None or total.value is None:
         return
     parts = []
     for category in ("model", "tools", "waiting"):
@@ -34,7 +34,7 @@ def summarise_agents(inputs: SummaryInputs) -> Iterator[SourceSummary]:
         parts += [] if share is None else [f"{words} {humanise(share.number, '1')}"]
     tools = [name for metric, name, stat in rows if (metric, stat) == (_LATENCY, None) and name]
     tools.sort(key=lambda name: -rows[_LATENCY, name, "sum"].number)
-    sentences = [f"{whole.reason}: {humanise(whole.number, 's')}, {', '.join(parts)}."]
+    sentences = [f"{total.reason}: {humanise(total.number, 's')}, {', '.join(parts)}."]
     if (most := rows.get((_TIME, "tools", None))) is not None:
         sentences.append(f"A cache of tool results saves {humanise(most.number, 's')} at most.")
     table_rows = [(name, *(_cell(rows.get((_LATENCY, name, stat))) for stat in _STATS)) for name in tools]

@@ -95,12 +95,12 @@ def summarise_counters(inputs: SummaryInputs) -> Iterator[SourceSummary]:
         warnings=listed([*_slowdowns(held, names), *_sent_again(traffic)], _MOST_WARNINGS),
         sentences=[_basis_sentence(rows, devices, traffic), *_sentences(devices)],
         tables=[
-            FigureTable(subject=subject, title=title, columns=columns, rows=found)
-            for subject, title, columns, found in (
+            FigureTable(subject=subject, title=title, columns=columns, rows=table_rows)
+            for subject, title, columns, table_rows in (
                 ("devices", "Devices", _DEVICES, devices),
                 ("ports", "Traffic of links and ports", _TRAFFIC, traffic),
             )
-            if found
+            if table_rows
         ],
         absent=list(_absences(rows, held)),
     )
@@ -132,14 +132,14 @@ def _unit_names(units: Iterable[_Unit]) -> dict[_Unit, str]:
 def _seconds(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Length of each row's interval, s; 0 where it is not stated."""
     start, end = (rows[name].fill_null(0).to_numpy() for name in ("start_ns", "end_ns"))
-    known = rows["start_ns"].is_valid().to_numpy() & rows["end_ns"].is_valid().to_numpy()
-    return np.where(known, end - start, 0) / _NS_PER_S
+    has_times = rows["start_ns"].is_valid().to_numpy() & rows["end_ns"].is_valid().to_numpy()
+    return np.where(has_times, end - start, 0) / _NS_PER_S
 
 
 def _held_counters(rows: pa.Table) -> _HeldByUnit:
     """Shares, powers, clocks and rates by unit and counter."""
-    wanted = (*_COLUMNS, *(f"{port}_{way}_rate" for port in _PORTS for way in ("tx", "rx")))
-    rows = with_words(rows, "counter", wanted)
+    counter_names = (*_COLUMNS, *(f"{port}_{way}_rate" for port in _PORTS for way in ("tx", "rx")))
+    rows = with_words(rows, "counter", counter_names)
     seconds = _seconds(rows)
     weighted = rows.append_column("seconds", pa.array(seconds)).append_column(
         "weighted", pa.array(seconds * rows["value"].to_numpy())
@@ -173,7 +173,7 @@ def _energies(rows: pa.Table) -> dict[_Unit, float]:
 
 def _traffic(rows: pa.Table) -> dict[_Unit, tuple[Cell, ...]]:
     """The cells of `_TRAFFIC` behind the name: all NVLinks of a device together, NIC ports one by one."""
-    found: dict[_Unit, dict[str, Cell]] = {}
+    cells_by_unit: dict[_Unit, dict[str, Cell]] = {}
     for source in rows["source"].unique().to_pylist():
         of_source = with_words(rows, "source", (source,))
         for port, noun in _PORTS.items():
@@ -181,19 +181,19 @@ def _traffic(rows: pa.Table) -> dict[_Unit, tuple[Cell, ...]]:
                 for unit, (total, covered) in _amounts(
                     moved_rows(of_source, f"{port}_{way}")[0], noun
                 ).items():
-                    cells = found.setdefault(unit, {})
+                    cells = cells_by_unit.setdefault(unit, {})
                     cells[amount], cells[rate] = total, total / covered if covered else None
     for (unit, counter), held in _held_counters(rows).items():
         port, _, way = counter.removesuffix("_rate").rpartition("_")
         if counter.endswith("_rate"):
-            cells = found.setdefault(unit._replace(port=_PORTS[port]), {})
+            cells = cells_by_unit.setdefault(unit._replace(port=_PORTS[port]), {})
             name = "send rate" if way == "tx" else "receive rate"
             cells[name] = cells.get(name) or held.mean
     for counter, name in zip(_EVENTS, ("retransmits", "congestion marks"), strict=True):
         for unit, (total, _) in _amounts(with_words(rows, "counter", (counter,)), "NIC").items():
-            found.setdefault(unit, {})[name] = total
+            cells_by_unit.setdefault(unit, {})[name] = total
     columns = [column.name for column in _TRAFFIC[1:]]
-    return {unit: tuple(map(cells.get, columns)) for unit, cells in found.items()}
+    return {unit: tuple(map(cells.get, columns)) for unit, cells in cells_by_unit.items()}
 
 
 def _amounts(rows: pa.Table, noun: str) -> dict[_Unit, tuple[float, float]]:
@@ -252,12 +252,12 @@ def _basis_sentence(
 ) -> str:
     """`2 devices and 4 links and ports by dcgm, over 59.8 s.`"""
     counts = [
-        f"{len(found):,} {one if len(found) == 1 else many}"
-        for found, one, many in (
+        f"{len(unit_rows):,} {singular if len(unit_rows) == 1 else plural}"
+        for unit_rows, singular, plural in (
             (devices, "device", "devices"),
             (traffic, "link or port", "links and ports"),
         )
-        if found
+        if unit_rows
     ]
     timed = with_values(rows, "start_ns", "end_ns")
     times = "at times that are not stated"
@@ -275,15 +275,15 @@ def _sentences(devices: Sequence[tuple[Cell, ...]]) -> Iterator[str]:
         *((("utilisation", "1"), ("SM active", "1")) if devices else ()),
         *((("power", "W"), ("SM clock", "Hz"), ("power limit", "1")) if devices else ()),
     ):
-        known = [
+        readings = [
             (value, str(row[0]))
             for value, row in zip(table.values_of(heading), devices, strict=True)
             if value is not None
         ]
-        if not known or (heading == "power limit" and not max(known)[0]):
+        if not readings or (heading == "power limit" and not max(readings)[0]):
             continue
-        mean = humanise(sum(value for value, _ in known) / len(known), unit)
-        (low, least), (high, most) = min(known), max(known)
+        mean = humanise(sum(value for value, _ in readings) / len(readings), unit)
+        (low, least), (high, most) = min(readings), max(readings)
         ends = f", {humanise(low, unit)} ({least}) to {humanise(high, unit)} ({most})" if low < high else ""
         what = "Clocks lowered by the power limit" if heading == "power limit" else heading
         yield f"{what[:1].upper()}{what[1:]}: {mean} in the mean{ends}."

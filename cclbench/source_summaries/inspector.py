@@ -86,14 +86,14 @@ def _parts(rows: pa.Table, *columns: str) -> dict[tuple[Any, ...], pa.Table]:
 
 def _communicator_names(rows: pa.Table) -> dict[int, str]:
     """`8 ranks on 1 node`; numbered in the order of their bytes where several have as many."""
-    found = []
+    communicators = []
     for (number,), part in _parts(rows, "communicator").items():
         size, nodes = (part[name][0].as_py() for name in ("group_size", "nodes"))
         carried = float(np.sum(part["bytes"].fill_null(0).to_numpy().astype(np.float64)))
-        found.append((-carried, number, group_size_words(size, nodes)))
-    counts, places = Counter(words for *_, words in found), Counter[str]()
+        communicators.append((-carried, number, group_size_words(size, nodes)))
+    counts, places = Counter(words for *_, words in communicators), Counter[str]()
     names = {}
-    for _, number, words in sorted(found):
+    for _, number, words in sorted(communicators):
         places[words] += 1
         names[number] = words if counts[words] == 1 else f"{words}, no. {places[words]}"
     return names
@@ -116,9 +116,9 @@ def _cells(part: pa.Table) -> tuple[Any, ...]:
 
 def _late_words(rows: pa.Table, names: Mapping[int, str]) -> Iterator[str]:
     """The process of each communicator that arrives last beyond chance: its calls are the shortest."""
-    known = with_values(rows, "communicator", "kind", "seq", "dur_ns")
-    known = known.filter(pa.array(~np.isin(known["kind"].to_numpy(zero_copy_only=False), _TRANSFERS)))
-    for (number,), part in _parts(known, "communicator").items():
+    calls = with_values(rows, "communicator", "kind", "seq", "dur_ns")
+    calls = calls.filter(pa.array(~np.isin(calls["kind"].to_numpy(zero_copy_only=False), _TRANSFERS)))
+    for (number,), part in _parts(calls, "communicator").items():
         files, times = _common_calls(part)
         if times.shape[1] < _FEWEST_CALLS:
             continue

@@ -102,8 +102,8 @@ def _log_value(
     log: Row, rows: Sequence[Row], metric: MetricName, stat: str | None = None
 ) -> tuple[float | None, str]:
     """A metric's value and unit in one log; None where it has none."""
-    found = (r for r in rows if _is_of(r, metric, stat) and r.category == log.category and r.step is None)
-    row = next(found, None)
+    matches = (r for r in rows if _is_of(r, metric, stat) and r.category == log.category and r.step is None)
+    row = next(matches, None)
     return (None, "") if row is None else (row.value, row.unit)
 
 
@@ -150,21 +150,21 @@ def _notable_steps(log: Row, rows: Sequence[Row]) -> Iterator[str]:
 
 def _server_summary(rows: Sequence[Row]) -> Iterator[SourceSummary]:
     rates = {row.category or "generated": row.value for row in rows if _is_of(row, _TOKENS)}
-    known = {what: rate for what, rate in rates.items() if rate is not None}
-    if known:
+    stated_rates = {what: rate for what, rate in rates.items() if rate is not None}
+    if stated_rates:
         yield SourceSummary(
             kind=SERVER_LOG,
             heading="Throughput by the server's log",
             sentences=[
                 f"The server's log states {rate:,.0f} {what} tokens/s in the mean."
-                for what, rate in known.items()
+                for what, rate in stated_rates.items()
             ],
             tables=[
                 FigureTable(
                     subject="server",
                     title="Mean throughput",
                     columns=_SERVER_COLUMNS,
-                    rows=[*known.items()],
+                    rows=[*stated_rates.items()],
                     detail=True,
                 )
             ],

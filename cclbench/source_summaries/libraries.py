@@ -55,8 +55,8 @@ def summarise_libraries(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     if not files:
         return
     facts = distinct_facts(files)
-    known = network_facts(facts, inputs.view.card, inputs.view.machine)
-    conditions = [(each.claim(known), each.advice, each.source) for each in known_conditions(known)]
+    network = network_facts(facts, inputs.view.card, inputs.view.machine)
+    conditions = [(each.claim(network), each.advice, each.source) for each in known_conditions(network)]
     names = [*_FACTS, *sorted(name for name in facts if name.startswith(_SETTING))]
     rows: list[tuple[Cell, ...]] = [
         (_FACTS.get(name, name), ", ".join(facts[name])) for name in names if facts.get(name)

@@ -53,9 +53,9 @@ def summarise_calls(inputs: SummaryInputs) -> Iterator[SourceSummary]:
             f"{text}." if carried is None else f"{text} carry {humanise(carried, 'B')}, all ranks together."
         ],
         tables=[
-            FigureTable(subject=subject, title=title, columns=columns, rows=found)
-            for subject, title, columns, found in tables
-            if found
+            FigureTable(subject=subject, title=title, columns=columns, rows=table_rows)
+            for subject, title, columns, table_rows in tables
+            if table_rows
         ],
     )
 
@@ -82,24 +82,24 @@ def _call_rows(rows: Sequence[Row]) -> list[tuple[Cell, ...]]:
 
 def _edge_rows(rows: Sequence[Row]) -> list[tuple[Cell, ...]]:
     """Sends and receives of each pair of ranks, most bytes first."""
-    found: dict[str, dict[tuple[str | None, str | None], float]] = {}
+    by_pair: dict[str, dict[tuple[str | None, str | None], float]] = {}
     for row in rows:
         if row.metric == _EDGES and row.rank is None and row.category and row.has_value:
             pair, _, size = row.category.partition(" ")
             if not size:
-                found.setdefault(pair, {})[row.collective, row.stat] = row.number
+                by_pair.setdefault(pair, {})[row.collective, row.stat] = row.number
     carried = {
-        pair: max(own.get(("send", "bytes"), 0.0), own.get(("recv", "bytes"), 0.0))
-        for pair, own in found.items()
+        pair: max(amounts.get(("send", "bytes"), 0.0), amounts.get(("recv", "bytes"), 0.0))
+        for pair, amounts in by_pair.items()
     }
     return [
         (
             pair,
-            *(own.get((kind, None), 0.0) for kind in ("send", "recv")),
+            *(amounts.get((kind, None), 0.0) for kind in ("send", "recv")),
             carried[pair],
-            own.get((None, "unmatched")),
+            amounts.get((None, "unmatched")),
         )
-        for pair, own in sorted(found.items(), key=lambda one: (-carried[one[0]], one[0]))
+        for pair, amounts in sorted(by_pair.items(), key=lambda entry: (-carried[entry[0]], entry[0]))
     ]
 
 
@@ -114,17 +114,17 @@ def _rank_totals(rows: Sequence[Row], metric: str) -> dict[_Part, float]:
 
 def _with_rest(totals: dict[_Part, float]) -> dict[tuple[str | None, str | None], float]:
     """Sums by group and kind; with group None, the rest of a kind that is in no known group."""
-    found = {(group, kind): amount for (group, kind, size), amount in totals.items() if size is None}
-    for (group, kind), amount in [*found.items()]:
+    sums = {(group, kind): amount for (group, kind, size), amount in totals.items() if size is None}
+    for (group, kind), amount in [*sums.items()]:
         if group is not None:
-            found[None, kind] -= amount
-    return {key: amount for key, amount in found.items() if key[0] is not None or amount}
+            sums[None, kind] -= amount
+    return {key: amount for key, amount in sums.items() if key[0] is not None or amount}
 
 
 def _common_sizes(sizes: dict[str, float]) -> str | None:
     """The most common range of sizes, and its share of the calls."""
     if not sizes:
         return None
-    size = max(sizes, key=lambda one: (sizes[one], one))
+    size = max(sizes, key=lambda size_range: (sizes[size_range], size_range))
     share = sizes[size] / sum(sizes.values())
     return size if share > 0.999 else f"{size}, {humanise(share, '1')}"

@@ -30,17 +30,17 @@ def summarise_rl_steps(inputs: SummaryInputs) -> Iterator[SourceSummary]:
         for row in inputs.results.summary
         if row.metric in (_STEP, _PHASE) and row.rank is None
     }
-    if (whole := rows.get((_STEP, None, None))) is None or not inputs.view.table("phase_times").num_rows:
+    if (step_row := rows.get((_STEP, None, None))) is None or not inputs.view.table("phase_times").num_rows:
         return
     values = {key: row.value for key, row in rows.items()}
     parts = [part for part in STEP_PARTS if values.get((_STEP, part, None)) is not None]
     sentences = []
-    if whole.value is not None:
+    if step_row.value is not None:
         shares = [
-            f"{_WORDS.get(part, part)} {humanise(rows[_STEP, part, None].number / whole.value, '1')}"
+            f"{_WORDS.get(part, part)} {humanise(rows[_STEP, part, None].number / step_row.value, '1')}"
             for part in parts
         ]
-        sentences.append(f"A step takes {humanise(whole.value, 's')} in the mean: {', '.join(shares)}.")
+        sentences.append(f"A step takes {humanise(step_row.value, 's')} in the mean: {', '.join(shares)}.")
     roles: list[tuple[Cell, ...]] = [
         (
             "in all" if part is None else _WORDS.get(part, part),
@@ -69,5 +69,5 @@ def summarise_rl_steps(inputs: SummaryInputs) -> Iterator[SourceSummary]:
         heading="Steps of reinforcement learning",
         sentences=sentences,
         tables=[table for table in tables if table.rows],
-        absent=[] if whole.reason is None or whole.status == "ok" else [whole.reason],
+        absent=[] if step_row.reason is None or step_row.status == "ok" else [step_row.reason],
     )

@@ -65,16 +65,16 @@ def _words(part: str | None) -> str:
 
 
 def _sentence(rows: dict[tuple[str | None, str | None], float | None]) -> str:
-    if (whole := rows.get((None, None))) is None:
+    if (ttft := rows.get((None, None))) is None:
         bound, prefill = rows.get(("transfer", "max_mean")), rows.get(("prefill", None))
         if bound is None or prefill is None:
             return "What their first token waits for is not known."
-        known = f"{humanise(prefill, 's')} of prefill, and at most {humanise(bound, 's')} of transfer alone"
-        return f"A first token waits for {known}, in the mean; the rest is not known."
+        limits = f"{humanise(prefill, 's')} of prefill, and at most {humanise(bound, 's')} of transfer alone"
+        return f"A first token waits for {limits}, in the mean; the rest is not known."
     shares = [
         f"{_words(part)} {humanise(time, 's')}" for part in SHOWN_PARTS if (time := rows.get((part, None)))
     ]
-    return f"Time to first token {humanise(whole, 's')} in the mean: {', '.join(shares)}."
+    return f"Time to first token {humanise(ttft, 's')} in the mean: {', '.join(shares)}."
 
 
 def _slowest_rows(split: FirstTokens) -> list[tuple[Cell, ...]]:

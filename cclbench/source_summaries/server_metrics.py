@@ -34,10 +34,10 @@ def summarise_server_metrics(inputs: SummaryInputs) -> Iterator[SourceSummary]:
         return
     values = {key: row.value for key, row in rows.items()}
     sentences = []
-    if (whole := values.get((_REQUEST, None, None))) is not None:
+    if (request_time := values.get((_REQUEST, None, None))) is not None:
         times = ((name, values.get((_REQUEST, name, None))) for name in _PARTS)
         parts = [f"{name} {humanise(time, 's')}" for name, time in times if time is not None]
-        sentences.append(f"A request takes {humanise(whole, 's')} in the mean: {', '.join(parts)}.")
+        sentences.append(f"A request takes {humanise(request_time, 's')} in the mean: {', '.join(parts)}.")
     if (share := values.get((_PREFIX, None, None))) is not None:
         sentences.append(f"{humanise(share, '1')} of the tokens of prompts were in the prefix cache.")
     latencies: list[tuple[Cell, ...]] = [
@@ -48,7 +48,7 @@ def summarise_server_metrics(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     table = FigureTable(
         subject="server latency", title="Latencies of requests", columns=_COLUMNS, rows=latencies
     )
-    reason = rows[_LATENCY if whole is None else _REQUEST, None, None].reason
+    reason = rows[_LATENCY if request_time is None else _REQUEST, None, None].reason
     yield SourceSummary(
         kind="server_metrics",
         heading="Metrics of a serving engine",

@@ -56,18 +56,18 @@ def summarise_serving(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     loads, latencies = list[tuple[Cell, ...]](), list[tuple[Cell, ...]]()
     for benchmark, concurrency in zip(benchmarks, concurrencies, strict=True):
         name = benchmark.label if several else None
-        known = _latencies_of(benchmark)
-        loads.append((name, *_load_cells(benchmark), *_typical(known)))
+        figures = _latencies_of(benchmark)
+        loads.append((name, *_load_cells(benchmark), *_typical(figures)))
         load = f"concurrency {concurrency}" if by_load and several else name
         latencies += [
-            (load, FIGURE_WORDS[figure], *map(by_stat.get, _STATS)) for figure, by_stat in known.items()
+            (load, FIGURE_WORDS[figure], *map(by_stat.get, _STATS)) for figure, by_stat in figures.items()
         ]
     yield SourceSummary(
         kind="serving",
         heading=f"Results of {len(benchmarks):,} serving benchmarks"
         if several
         else "Results of a serving benchmark",
-        warnings=[words for one in benchmarks for words in _failure_words(one)],
+        warnings=[words for benchmark in benchmarks for words in _failure_words(benchmark)],
         sentences=[*_best_sentences(loads), *_first_token_sentence(inputs)],
         tables=[
             FigureTable(
@@ -143,21 +143,21 @@ def _load_cells(benchmark: Benchmark) -> tuple[Cell, ...]:
 
 def _latencies_of(benchmark: Benchmark) -> _Latencies:
     """Mean and percentiles of each latency that is known."""
-    found = {
+    figures = {
         figure: {value.stat or "mean": value.value for value in latency_values(benchmark, figure)}
         for figure in FIGURE_WORDS
     }
     return {
         figure: by_stat
-        for figure, by_stat in found.items()
+        for figure, by_stat in figures.items()
         if any(value is not None for value in by_stat.values())
     }
 
 
-def _typical(known: _Latencies) -> tuple[float | None, ...]:
+def _typical(figures: _Latencies) -> tuple[float | None, ...]:
     """The last three cells of `_LOADS`."""
     return tuple(
-        known.get(figure, {}).get(stat)
+        figures.get(figure, {}).get(stat)
         for figure, stat in (("ttft", "p50"), ("ttft", "p99"), ("tpot", "p50"))
     )
 
@@ -165,18 +165,18 @@ def _typical(known: _Latencies) -> tuple[float | None, ...]:
 def _failure_words(benchmark: Benchmark) -> Iterator[str]:
     answered, failed = _answered_and_not(benchmark)
     if failed:
-        of = "" if answered is None else f" of {answered + failed:,}"
-        yield f"{benchmark.label}: {failed:,}{of} requests were not answered"
+        total = "" if answered is None else f" of {answered + failed:,}"
+        yield f"{benchmark.label}: {failed:,}{total} requests were not answered"
     if benchmark.unknown_count:
         yield f"{benchmark.label}: the outcome of {benchmark.unknown_count:,} requests is unknown"
 
 
 def _best_sentences(loads: Sequence[tuple[Cell, ...]]) -> Iterator[str]:
     """The benchmark with the most output tokens a second: its load, and its time to first token."""
-    known = [(row[6], row) for row in loads if isinstance(row[6], int | float)]
-    if not known:
+    rated_rows = [(row[6], row) for row in loads if isinstance(row[6], int | float)]
+    if not rated_rows:
         return
-    rate, best = max(known, key=lambda pair: pair[0])
+    rate, best = max(rated_rows, key=lambda pair: pair[0])
     label, concurrency, _, answered, _, _, _, median, p99, _ = best
     text = f"{'At most ' if len(loads) > 1 else ''}{rate:,.0f} output tokens/s"
     text += "" if label is None else f", by {label}"

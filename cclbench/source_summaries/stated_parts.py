@@ -29,20 +29,20 @@ _COLUMNS: Final = (
 def summarise_stated_parts(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     """A sentence of the mean step, and a row for each rank."""
     rows = {(row.rank, row.category): row.value for row in inputs.results if row.metric == _PARTS}
-    whole = rows.get((None, None))
-    if whole is None:
+    step_time = rows.get((None, None))
+    if step_time is None:
         return
     shares = [
-        f"{_WORDS[part]} {humanise((rows.get((None, part)) or 0.0) / whole, '1')}"
+        f"{_WORDS[part]} {humanise((rows.get((None, part)) or 0.0) / step_time, '1')}"
         for part in ("compute", "exposed_comm", "free")
-        if whole
+        if step_time
     ]
     ranks = sorted({rank for rank, _ in rows if rank is not None})
     listed = [("all" if rank is None else f"rank {rank}", rank) for rank in (*ranks, None)]
     yield SourceSummary(
         kind="stated_parts",
         heading="Steps by the profiler's own table",
-        sentences=[f"A step takes {humanise(whole, 's')} in the mean: {', '.join(shares)}."],
+        sentences=[f"A step takes {humanise(step_time, 's')} in the mean: {', '.join(shares)}."],
         tables=[
             FigureTable(
                 subject="steps",

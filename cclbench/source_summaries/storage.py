@@ -55,16 +55,16 @@ _CALL_COLUMNS: Final = (
 
 def summarise_storage(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     """A row for each result and phase; sentences of the first ones."""
-    found: dict[str, dict[str, Row]] = {}
+    rows_by_name: dict[str, dict[str, Row]] = {}
     for row in inputs.results.summary:
         if row.metric in _METRICS and row.rank is None and row.stat is None and row.value is not None:
-            found.setdefault(row.category or _TRAINING, {})[row.metric] = row
-    if not found:
+            rows_by_name.setdefault(row.category or _TRAINING, {})[row.metric] = row
+    if not rows_by_name:
         return
     yield SourceSummary(
         kind="storage",
         heading="Storage by DLIO",
-        sentences=[_sentence(name, rows) for name, rows in list(found.items())[:_MOST_RESULTS]],
+        sentences=[_sentence(name, rows) for name, rows in list(rows_by_name.items())[:_MOST_RESULTS]],
         tables=[
             FigureTable(
                 subject="storage",
@@ -72,7 +72,7 @@ def summarise_storage(inputs: SummaryInputs) -> Iterator[SourceSummary]:
                 columns=_COLUMNS,
                 rows=[
                     (name, *(rows[metric].value if metric in rows else None for metric in _METRICS))
-                    for name, rows in found.items()
+                    for name, rows in rows_by_name.items()
                 ],
                 detail=True,
             )
@@ -97,15 +97,15 @@ def _sentence(name: str, rows: Mapping[str, Row]) -> str:
 
 def summarise_stores(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     """A row for each job or device and operation; sentences of the first ones."""
-    found: dict[str, dict[_Figure, Row]] = {}
+    rows_by_owner: dict[str, dict[_Figure, Row]] = {}
     for row in inputs.results.summary:
         figure = row.metric, row.stat
         if figure in _STORE_FIGURES and row.rank is None and row.category and row.value is not None:
-            found.setdefault(row.category, {})[figure] = row
-    if not found:
+            rows_by_owner.setdefault(row.category, {})[figure] = row
+    if not rows_by_owner:
         return
     # Idle devices last.
-    listed = sorted(found.items(), key=lambda item: not any(row.value for row in item[1].values()))
+    listed = sorted(rows_by_owner.items(), key=lambda item: not any(row.value for row in item[1].values()))
     yield SourceSummary(
         kind="stores",
         heading="What the store delivers",
@@ -150,8 +150,8 @@ def summarise_io_calls(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     sentences = [f"{time.reason}: {humanise(time.number, 's')} in calls for files{of_all}."]
     for kind in ("read", "write", "metadata"):
         keys = ((_IO_TIME, "count"), (_IO_TIME, None), (_IO_BYTES, None), (_IO_RATE, None))
-        found = [rows.get((metric, kind, stat)) for metric, stat in keys]
-        if words := [_words(row) for row in found if row is not None]:
+        kind_rows = [rows.get((metric, kind, stat)) for metric, stat in keys]
+        if words := [_words(row) for row in kind_rows if row is not None]:
             sentences.append(f"{kind[:1].upper()}{kind[1:]}: {', '.join(words)}.")
     functions = [name for metric, name, stat in rows if (metric, stat) == (_LATENCY, None) and name]
     functions.sort(key=lambda name: -rows[_LATENCY, name, "sum"].number)

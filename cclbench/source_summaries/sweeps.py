@@ -84,8 +84,8 @@ class _Setting(NamedTuple):
     @property
     def bus_factor(self) -> float | None:
         """busbw / algbw; None where the collective or its ranks are not stated."""
-        known = self.kind is not None and self.group_size is not None
-        return bus_factor(self.kind or "", self.group_size or 1) if known else None
+        is_stated = self.kind is not None and self.group_size is not None
+        return bus_factor(self.kind or "", self.group_size or 1) if is_stated else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +136,15 @@ def summarise_sweeps(inputs: SummaryInputs) -> Iterator[SourceSummary]:
     benchmarks = [name for name in READERS if READERS.get(name).benchmark]
     rows = with_words(inputs.view.table("timings"), "source", benchmarks)
     rows = rows.filter(rows["bytes"].is_valid())
-    found = _sweeps_of_rows(rows)
-    if not found:
+    points_by_setting = _sweeps_of_rows(rows)
+    if not points_by_setting:
         return
-    files = Counter(setting.file for setting in found)
+    files = Counter(setting.file for setting in points_by_setting)
     sweeps = [
         _SummarisedSweep(
             setting, _title(setting, with_file=len(files) > 1), points, *_validation(inputs, rows, setting)
         )
-        for setting, points in found.items()
+        for setting, points in points_by_setting.items()
     ]
     tables = [_size_table(sweep, detail=len(sweeps) > 2) for sweep in sweeps]
     if len(sweeps) == 1:
@@ -178,7 +178,7 @@ def _sweeps_of_rows(rows: pa.Table) -> dict[_Setting, _Points]:
         plain.column_names.index("in_place"), "in_place", plain["in_place"].fill_null(False)
     )
     plain = plain.cast(pa.schema([(f.name, _plain_type(f.type)) for f in plain.schema]))
-    found: dict[_Setting, dict[tuple[int, bool], _Measured]] = {}
+    points_by_setting: dict[_Setting, dict[tuple[int, bool], _Measured]] = {}
     grouped = plain.group_by(keys).aggregate(
         [(name, "mean") for name in ("dur_ns", "algbw", "busbw")] + [("errors", "sum")]
     )
@@ -188,9 +188,9 @@ def _sweeps_of_rows(rows: pa.Table) -> dict[_Setting, _Points]:
         algbw = _rate(row["bytes"], seconds, 1.0, row["algbw_mean"])
         busbw = _rate(row["bytes"], seconds, setting.bus_factor, row["busbw_mean"])
         point = _Measured(seconds, algbw, busbw, row["errors_sum"])
-        found.setdefault(setting, {})[row["bytes"], row["in_place"]] = point
-    order = sorted(found, key=lambda setting: [(value is not None, value) for value in setting])
-    return {setting: dict(sorted(found[setting].items())) for setting in order}
+        points_by_setting.setdefault(setting, {})[row["bytes"], row["in_place"]] = point
+    order = sorted(points_by_setting, key=lambda setting: [(value is not None, value) for value in setting])
+    return {setting: dict(sorted(points_by_setting[setting].items())) for setting in order}
 
 
 def _rate(size: int, seconds: float | None, factor: float | None, stated: float | None) -> float | None:
@@ -326,17 +326,19 @@ def _failures(sweep: _SummarisedSweep) -> Iterator[str]:
 
 def _best_sentence(sweeps: Sequence[_SummarisedSweep]) -> Iterator[str]:
     """The sweep with the highest bandwidth."""
-    known = [(point.busbw, sweep.title) for sweep in sweeps for point in sweep.points.values() if point.busbw]
-    if known:
-        busbw, title = max(known)
+    bandwidths = [
+        (point.busbw, sweep.title) for sweep in sweeps for point in sweep.points.values() if point.busbw
+    ]
+    if bandwidths:
+        busbw, title = max(bandwidths)
         yield f"At most {humanise(busbw, 'B/s')} bus bandwidth: {title}."
 
 
 def _sweep_sentences(sweep: _SummarisedSweep) -> Iterator[str]:
     points, by_size = sweep.points, sweep.deviations
-    known = [(point.busbw, size, in_place) for (size, in_place), point in points.items() if point.busbw]
-    if known:
-        busbw, size, in_place = max(known)
+    bandwidths = [(point.busbw, size, in_place) for (size, in_place), point in points.items() if point.busbw]
+    if bandwidths:
+        busbw, size, in_place = max(bandwidths)
         where = f"at {size_text(size)}, {'in' if in_place else 'out of'} place"
         yield f"At most {humanise(busbw, 'B/s')} bus bandwidth, {where}."
     if (latency := _latency(points)) is not None:

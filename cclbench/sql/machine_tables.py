@@ -74,12 +74,12 @@ def machine_tables(card: Card | None, entries: list[RankEntry]) -> dict[str, pa.
         for entry in entries
     ]
     attainable = {} if accelerator is None else accelerator.attainable_flops_per_s
-    known = [
+    peak_rows = [
         {"precision": name, "flops_per_s": peak, "attainable_flops_per_s": attainable.get(name)}
         for name, peak in peaks.items()
         if peak is not None
     ]
     return {
         "rank_devices": pa.Table.from_pylist(rows, RANK_DEVICES),
-        "device_peaks": pa.Table.from_pylist(known, DEVICE_PEAKS),
+        "device_peaks": pa.Table.from_pylist(peak_rows, DEVICE_PEAKS),
     }

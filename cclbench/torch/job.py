@@ -124,8 +124,8 @@ class CapturedJob:
         names = tuple(getattr(self.mesh, "mesh_dim_names", None) or ())
         for name in names:
             ranks = tuple(dist.get_process_group_ranks(self.mesh.get_group(name)))
-            known = "dp_replicate" if replicated is not None else "dp_shard" if sharded else name
-            yield f"mesh_{known if name == 'dp' else name}", ranks
+            dimension = "dp_replicate" if replicated is not None else "dp_shard" if sharded else name
+            yield f"mesh_{dimension if name == 'dp' else name}", ranks
         if replicated is not None and not names:
             yield "dp_replicate", tuple(dist.get_process_group_ranks(replicated))
 

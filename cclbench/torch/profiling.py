@@ -75,9 +75,9 @@ class _StepClock:
     @property
     def is_valid(self) -> bool:
         """Whether it times this job's device."""
-        known = torch.cuda.is_initialized() == self.on_gpu
+        is_same_device = torch.cuda.is_initialized() == self.on_gpu
         other = getattr(torch, "accelerator", None)
-        return known and (torch.cuda.is_available() or other is None or not other.is_available())
+        return is_same_device and (torch.cuda.is_available() or other is None or not other.is_available())
 
 
 class TorchProfile:

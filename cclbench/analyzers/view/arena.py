@@ -152,16 +152,19 @@ def _remapped(segments: dict[int, Segment], event: SegmentEvent) -> dict[int, Se
     """The segments with a part of an expandable one unmapped, if it had been mapped then, or mapped again."""
     begin, end = event.segment.address, event.segment.address + event.segment.size
     kept: dict[int, Segment] = {}
-    for one in segments.values():
-        one_end = one.address + one.size
-        if not one.mapped or one_end < begin or end < one.address:
-            kept[one.address] = one
+    for segment in segments.values():
+        segment_end = segment.address + segment.size
+        if not segment.mapped or segment_end < begin or end < segment.address:
+            kept[segment.address] = segment
         elif not event.grown:  # neighbours become one range
-            begin, end = min(begin, one.address), max(end, one_end)
+            begin, end = min(begin, segment.address), max(end, segment_end)
         else:
-            for first, last in ((one.address, min(one_end, begin)), (max(one.address, end), one_end)):
+            for first, last in (
+                (segment.address, min(segment_end, begin)),
+                (max(segment.address, end), segment_end),
+            ):
                 if first < last:
-                    kept[first] = Segment(first, last - first, one.stream, one.pool, mapped=True)
+                    kept[first] = Segment(first, last - first, segment.stream, segment.pool, mapped=True)
     if not event.grown:
         kept[begin] = Segment(begin, end - begin, event.segment.stream, event.segment.pool, mapped=True)
     return kept
@@ -176,7 +179,9 @@ def _gaps(segments: tuple[Segment, ...], address: Int64, size: Int64, exact: Mas
     """What lies between the blocks in use, which are in order of address, by segment."""
     begins = np.array([segment.address for segment in segments], np.int64)
     ends = begins + np.array([segment.size for segment in segments], np.int64)
-    whole = np.array([segment.mapped or not segment.pool.startswith(LARGE) for segment in segments], np.bool_)
+    splits_small = np.array(
+        [segment.mapped or not segment.pool.startswith(LARGE) for segment in segments], np.bool_
+    )
     owner = np.searchsorted(begins, address, side="right") - 1
     inside = (owner >= 0) & (address < ends[owner]) if len(begins) else np.zeros(len(address), np.bool_)
     address, size, exact, owner = address[inside], size[inside], exact[inside], owner[inside]
@@ -190,5 +195,5 @@ def _gaps(segments: tuple[Segment, ...], address: Int64, size: Int64, exact: Mas
     at = np.concatenate([begins - 1, address])[order]
     closes = np.where(following, np.append(at[1:], 0), ends[segment])
     gap = closes - opens
-    free = (gap > 0) & (certain | whole[segment] | (gap > SMALL_REQUEST))
+    free = (gap > 0) & (certain | splits_small[segment] | (gap > SMALL_REQUEST))
     return FreeBlocks(gap[free], segments, segment[free], int((ends - begins).sum()))

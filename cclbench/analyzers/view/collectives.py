@@ -32,14 +32,14 @@ def collective_payloads(table: pa.Table) -> tuple[Int64, Mask]:
     sides = [table[side].fill_null(0).to_numpy() for side in ("in_bytes", "out_bytes")]
     large = np.maximum(*sides)
     kind, ranks = collective_kinds(table), group_sizes(table)
-    known = np.where(
+    has_payload = np.where(
         np.isin(kind, ["all_gather", "reduce_scatter"]), stated[0] & stated[1], stated[0] | stated[1]
     )
     for rooted, small in (("gather", 0), ("scatter", 1)):
         of_kind = kind == rooted
         large = np.where(of_kind, sides[small] * ranks, large)
-        known = np.where(of_kind, stated[small] & (ranks > 0), known)
-    return large, known
+        has_payload = np.where(of_kind, stated[small] & (ranks > 0), has_payload)
+    return large, has_payload
 
 
 def collective_kinds(table: pa.Table) -> npt.NDArray[np.str_]:
@@ -95,8 +95,8 @@ def label_numbers(collectives: pa.Table) -> tuple[Int64, list[Label]]:
         Label(kinds[k] or UNKNOWN, groups[g], dimensions[d])
         for k, g, d in np.transpose(np.unravel_index(present, sizes)).tolist()
     ]
-    code_of = {found_label: n for n, found_label in enumerate(sorted(set(labels), key=_label_order))}
-    return np.array([code_of[found_label] for found_label in labels], np.int64)[label], list(code_of)
+    code_of = {key: n for n, key in enumerate(sorted(set(labels), key=_label_order))}
+    return np.array([code_of[key] for key in labels], np.int64)[label], list(code_of)
 
 
 def _label_order(label: Label) -> tuple[str, str, str]:

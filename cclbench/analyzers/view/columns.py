@@ -53,9 +53,9 @@ def vocabulary_places(
     return np.array([vocabulary.index(word) if word else otherwise for word in words], np.int64)[numbers]
 
 
-def with_words(table: pa.Table, column: str, wanted: Collection[str]) -> pa.Table:
-    """The rows whose word in a column is one of the wanted."""
-    return table.filter(pa.array(has_word(table, column, *wanted)))
+def with_words(table: pa.Table, column: str, words: Collection[str]) -> pa.Table:
+    """The rows whose word in a column is one of `words`."""
+    return table.filter(pa.array(has_word(table, column, *words)))
 
 
 def has_values(batch: pa.RecordBatch | pa.Table, *columns: str) -> Mask:
@@ -71,9 +71,9 @@ def with_values(table: pa.Table, *columns: str) -> pa.Table:
     return table.filter(pa.array(has_values(table, *columns)))
 
 
-def has_word(batch: pa.RecordBatch | pa.Table, column: str, *wanted: str) -> Mask:
-    """Mask of the rows whose word in a column is one of the wanted, shape (rows,)."""
-    return matching_rows(batch, column, wanted.__contains__)
+def has_word(batch: pa.RecordBatch | pa.Table, column: str, *words: str) -> Mask:
+    """Mask of the rows whose word in a column is one of `words`, shape (rows,)."""
+    return matching_rows(batch, column, words.__contains__)
 
 
 def matching_rows(batch: pa.RecordBatch | pa.Table, column: str, matches: Callable[[str], object]) -> Mask:

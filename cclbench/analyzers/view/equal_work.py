@@ -187,13 +187,13 @@ def _collectives(view: RankView, works: Works) -> dict[int, WorkKey]:
     item = rows.work[order[place[inside]]]
     rows_of_item = np.bincount(rows.work[order], minlength=len(works))
     sole = (rows_of_item == 1) & (np.bincount(item, minlength=len(works)) == 1)
-    payload, known = collective_payloads(table)
+    payload, is_stated = collective_payloads(table)
     kind, ranks = collective_kinds(table), group_sizes(table)
-    known &= (kind != "") & (ranks > 0)
+    is_stated &= (kind != "") & (ranks > 0)
     return {
         work: WorkKey(
             f"{kind[row]} of {humanise(payload[row], 'B')} ({payload[row]} B) on {ranks[row]} ranks"
         )
         for work, row in zip(item.tolist(), inside.tolist(), strict=True)
-        if known[row] and sole[work]
+        if is_stated[row] and sole[work]
     }

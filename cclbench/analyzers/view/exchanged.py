@@ -41,8 +41,8 @@ class ExchangedBytes:
     @property
     def pair_rates(self) -> Float:
         """Bytes/s of each pair during the transfers that carry its bytes; NaN where unknown."""
-        known = self.seconds > 0
-        return np.where(known, self.timed_bytes / np.where(known, self.seconds, 1.0), np.nan)
+        has_time = self.seconds > 0
+        return np.where(has_time, self.timed_bytes / np.where(has_time, self.seconds, 1.0), np.nan)
 
 
 def exchanged_bytes(tables: Mapping[int, pa.Table], members: Mapping[str, tuple[int, ...]]) -> ExchangedBytes:
@@ -71,7 +71,7 @@ def _receiver_shares(
     left_out: Counter[str],
 ) -> list[tuple[tuple[int, ...], Float, int]]:
     """Receivers; bytes, timed bytes and seconds of each; and the sender."""
-    size, known = collective_payloads(table)
+    size, has_size = collective_payloads(table)
     kind, ranks = collective_kinds(table), group_sizes(table)
     transfer = table["transfer_ns"].fill_null(-1).to_numpy()
     group, names = word_codes(table, "group")
@@ -80,9 +80,9 @@ def _receiver_shares(
     source, target = (table[name].fill_null(-1).to_numpy() for name in ("src_rank", "dst_rank"))
     several = (ranks != 1) & (kind != "barrier")
     has_group = np.array([name in members for name in names], np.bool_)[group] if len(names) else spread
-    usable = known & np.where(pair, (source >= 0) & (target >= 0), spread & has_group)
-    left_out["of unknown payload"] += int((several & ~known).sum())
-    left_out["of unknown ranks or root"] += int((several & known & ~usable).sum())
+    usable = has_size & np.where(pair, (source >= 0) & (target >= 0), spread & has_group)
+    left_out["of unknown payload"] += int((several & ~has_size).sum())
+    left_out["of unknown ranks or root"] += int((several & has_size & ~usable).sum())
     shares = []
     for group_code in np.unique(group[usable & spread]).tolist():
         for spread_kind in SPREAD:

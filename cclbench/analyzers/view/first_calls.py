@@ -47,7 +47,7 @@ class FirstCalls:
 def first_calls(rank: RankView) -> FirstCalls:
     """The first calls of a rank, by `host_calls.cold_calls` and `cold_operators`."""
     until = int(np.sort(rank.windows.starts)[1]) if len(rank.windows) > 1 else None
-    parts = [_of_runtime(rank, until), *([] if rank.on_host else [_cold_operators(rank, until)])]
+    parts = [_runtime_calls(rank, until), *([] if rank.on_host else [_cold_operators(rank, until)])]
     return FirstCalls(
         *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(FirstCalls))
     )
@@ -107,7 +107,7 @@ def _rows_of(rank: RankView, kinds: tuple[str, ...], names: dict[str, int]) -> I
         yield _HostRows(code[chosen], batch["track"].to_numpy()[chosen], starts[chosen], ends[chosen])
 
 
-def _of_runtime(rank: RankView, until: int | None) -> FirstCalls:
+def _runtime_calls(rank: RankView, until: int | None) -> FirstCalls:
     """Cold runtime calls."""
     calls = rank.launch_calls
     kernel = np.full(len(calls) + 1, -1)

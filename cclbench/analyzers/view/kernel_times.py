@@ -115,13 +115,13 @@ def kernel_speeds(totals: Mapping[int, Totals]) -> KernelSpeeds:
     if not shared:
         raise NotApplicable("no kernel runs on all ranks")
     mean = np.array(
-        [[times[one][1] / times[one][0] for one in shared] for times in totals.values()], np.float64
+        [[times[kernel][1] / times[kernel][0] for kernel in shared] for times in totals.values()], np.float64
     )
-    count = np.array([[times[one][0] for one in shared] for times in totals.values()], np.float64)
+    count = np.array([[times[kernel][0] for kernel in shared] for times in totals.values()], np.float64)
     rank_ns, median_ns = count * mean, count * np.median(mean, axis=0)
     family = [_kernel_family(kernel) for kernel in shared]
     names = sorted(set(family))
-    of_family = np.array([[name == one for one in family] for name in names], np.bool_)
+    of_family = np.array([[name == kernel_family for kernel_family in family] for name in names], np.bool_)
     family_ns, expected = rank_ns @ of_family.T, median_ns @ of_family.T
     families = {
         rank: {

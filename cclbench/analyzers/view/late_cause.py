@@ -97,10 +97,10 @@ def late_cause(late: StragglerVerdict, work: Mapping[int, RankWork], *, experts:
         return LateCause("loader", excess[most])
     if most == "idle":
         return LateCause("host" if late_work.on_host else "launch", excess[most])
-    return LateCause(_of_kernels(late.rank, work, experts) if most == "compute" else most, excess[most])
+    return LateCause(_kernel_cause(late.rank, work, experts) if most == "compute" else most, excess[most])
 
 
-def _of_kernels(rank: int, work: Mapping[int, RankWork], experts: bool) -> str:
+def _kernel_cause(rank: int, work: Mapping[int, RankWork], experts: bool) -> str:
     """Which of compute, device, experts and lengths explains a rank's longer kernels.
 
     `device` compares common kernels: it does not apply if most of the excess is in other grids.
@@ -114,7 +114,7 @@ def _of_kernels(rank: int, work: Mapping[int, RankWork], experts: bool) -> str:
         return "compute"
     categories = {kernel[0] or "other" for totals in kernels.values() for kernel in totals}
     excess = {
-        name: max(0.0, _extra_kernel_time(rank, work, _of_category(name))) for name in sorted(categories)
+        name: max(0.0, _extra_kernel_time(rank, work, _category_filter(name))) for name in sorted(categories)
     }
     total = sum(excess.values())
     if not total:
@@ -131,7 +131,7 @@ def _of_kernels(rank: int, work: Mapping[int, RankWork], experts: bool) -> str:
     return "compute"
 
 
-def _of_category(name: str) -> Callable[[Kernel], bool]:
+def _category_filter(name: str) -> Callable[[Kernel], bool]:
     return lambda kernel: (kernel[0] or "other") == name
 
 

@@ -89,10 +89,10 @@ def of_one_role(instances: CollectiveInstances) -> Iterator[CollectiveInstances]
     """
     pipeline, no_instances = _rank_pipelines(instances), True
     for part in instances.of_groups().parts():
-        one_role = _in_one_role(part, pipeline)
-        if one_role.any():
+        is_single_role = _is_single_role(part, pipeline)
+        if is_single_role.any():
             no_instances = False
-            yield part if one_role.all() else part.select_instances(one_role)
+            yield part if is_single_role.all() else part.select_instances(is_single_role)
     if no_instances:
         raise NotApplicable("all matched collectives span pipeline stages, whose arrivals differ by design")
 
@@ -266,7 +266,7 @@ def _rank_pipelines(instances: CollectiveInstances) -> dict[int, int]:
     return {rank: _set_root(joined, rank) for rank in joined}
 
 
-def _in_one_role(instances: CollectiveInstances, pipeline: dict[int, int]) -> Mask:
+def _is_single_role(instances: CollectiveInstances, pipeline: dict[int, int]) -> Mask:
     """Instances without two ranks of the same pipeline, shape (instances,)."""
     if not pipeline:
         return np.ones(len(instances.count), np.bool_)

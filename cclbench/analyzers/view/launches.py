@@ -50,9 +50,9 @@ class LaunchCalls:
     def indices_of(self, correlations: Int64) -> Int64:
         """Index of the call with each correlation, −1 for none; shape of `correlations`."""
         index = np.searchsorted(self.correlations, correlations)
-        found = (index < len(self)) & (correlations != _NO_CORRELATION)
-        found[found] = self.correlations[index[found]] == correlations[found]
-        return np.where(found, index, -1)
+        has_call = (index < len(self)) & (correlations != _NO_CORRELATION)
+        has_call[has_call] = self.correlations[index[has_call]] == correlations[has_call]
+        return np.where(has_call, index, -1)
 
     def take_calls(self, chosen: Mask | Int64 | Index) -> LaunchCalls:
         """The calls of a mask or of indices."""
@@ -171,9 +171,9 @@ def launched_kernels(rank: RankView) -> LaunchedKernels:
     never = np.iinfo(np.int64).max
     first, kernel_ns = np.full(len(calls), never), np.zeros(len(calls), np.int64)
     for batch, call in kernels_with_calls(rank, calls):
-        known = call >= 0
-        np.minimum.at(first, call[known], batch["start_ns"].to_numpy()[known])
-        np.add.at(kernel_ns, call[known], batch["dur_ns"].to_numpy()[known])
+        has_call = call >= 0
+        np.minimum.at(first, call[has_call], batch["start_ns"].to_numpy()[has_call])
+        np.add.at(kernel_ns, call[has_call], batch["dur_ns"].to_numpy()[has_call])
     coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.kernels("correlation"):
         coverage += Coverage.of_rows(

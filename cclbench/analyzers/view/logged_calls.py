@@ -57,12 +57,12 @@ class LoggedCalls:
 
     def counted_by(self, *columns: str) -> list[CountedCalls]:
         """The calls grouped by columns, without nulls; without columns all calls."""
-        known = with_values(self.table, *columns)
-        calls = known["calls"].to_numpy()
-        payload = known["bytes"].fill_null(0).to_numpy().astype(np.float64) * calls
+        rows = with_values(self.table, *columns)
+        calls = rows["calls"].to_numpy()
+        payload = rows["bytes"].fill_null(0).to_numpy().astype(np.float64) * calls
         counted = (
-            known.append_column("payload", pa.array(payload))
-            .append_column("sized", pa.array(np.where(has_values(known, "bytes"), calls, 0)))
+            rows.append_column("payload", pa.array(payload))
+            .append_column("sized", pa.array(np.where(has_values(rows, "bytes"), calls, 0)))
             .group_by(list(columns), use_threads=False)
             .aggregate([("calls", "sum"), ("payload", "sum"), ("sized", "sum"), ("rank", "count_distinct")])
         )

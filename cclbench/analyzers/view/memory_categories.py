@@ -129,11 +129,11 @@ def _traits(owners: Owners) -> _Traits:
             model=match(_CONSTRUCTOR) & (calls.module < 0),
             module=calls.module >= 0,
         )
-    known = np.array([site is not None for site in sites], np.bool_)
-    known[OLDER] = False
+    has_site = np.array([site is not None for site in sites], np.bool_)
+    has_site[OLDER] = False
     without_python = np.array([_runs_autograd(site) for site in sites], np.bool_)
     return _Traits(
-        known=known[owner],
+        known=has_site[owner],
         autograd=match(_BACKWARD) | without_python[owner],
         recomputed=match(_RECOMPUTED),
         communicates=match(_COMMUNICATION),

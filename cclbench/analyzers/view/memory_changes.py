@@ -178,17 +178,21 @@ def _module_calls(owners: Owners, instance: Int64) -> list[_ModuleCall]:
     key = np.where(forward, instance, _NO_BLOCK)[blocks]
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
     bounds = np.append(first, len(key))
-    found: list[_ModuleCall] = []
+    module_calls: list[_ModuleCall] = []
     following: dict[int, int] = {}
     for start, stop in reversed(list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))):
         if key[start] == _NO_BLOCK:
             continue
-        own, number = blocks[start:stop], int(key[start])
-        ends = int(owners.begin[blocks[stop]]) if stop < len(blocks) else int(owners.begin[own[-1]]) + 1
-        saved = own[owners.end[own] > ends]
-        found.append(_ModuleCall(number, own, ends, following.get(number, owners.moments), saved))
-        following[number] = int(owners.begin[own[0]])
-    return found
+        call_blocks, number = blocks[start:stop], int(key[start])
+        ends = (
+            int(owners.begin[blocks[stop]]) if stop < len(blocks) else int(owners.begin[call_blocks[-1]]) + 1
+        )
+        saved = call_blocks[owners.end[call_blocks] > ends]
+        module_calls.append(
+            _ModuleCall(number, call_blocks, ends, following.get(number, owners.moments), saved)
+        )
+        following[number] = int(owners.begin[call_blocks[0]])
+    return module_calls
 
 
 def _output(owners: Owners, call: _ModuleCall) -> int:
@@ -207,16 +211,16 @@ def _backward_begin(owners: Owners, call: _ModuleCall, in_backward: Int64, saved
     Where the module is called again before, as with several micro-batches, only what the call frees tells.
     """
     first, last = np.searchsorted(owners.begin, [call.ends, call.next])
-    own = owners.begin[first:last][in_backward[first:last] == call.instance]
-    begins = int(own.min(initial=owners.moments))
+    allocations = owners.begin[first:last][in_backward[first:last] == call.instance]
+    begins = int(allocations.min(initial=owners.moments))
     again = min(begins, int(owners.end[saved].min(initial=owners.moments)))
     return None if again == owners.moments else again
 
 
 def _most_held(owners: Owners, call: _ModuleCall) -> int:
     """Most bytes that the call's blocks but its output held until it ended."""
-    own = call.blocks[call.blocks != _output(owners, call)]
-    begin, end = owners.begin[own], np.minimum(owners.end[own], call.ends)
-    changes = np.append(owners.bytes[own], -owners.bytes[own])
+    blocks = call.blocks[call.blocks != _output(owners, call)]
+    begin, end = owners.begin[blocks], np.minimum(owners.end[blocks], call.ends)
+    changes = np.append(owners.bytes[blocks], -owners.bytes[blocks])
     order = np.argsort(np.append(begin, end), kind="stable")
     return int(np.cumsum(changes[order]).max(initial=0))

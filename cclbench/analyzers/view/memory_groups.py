@@ -68,8 +68,8 @@ def block_groups(owners: Owners, grouping: str) -> BlockGroups:
         return BlockGroups(
             (*owners.calls.modules, None), owners.calls.module % (len(owners.calls.modules) + 1)
         )
-    found = [None if site is None else _FORWARD.search(site) for site in owners.call_sites]
-    lines = [None if match is None else match[1] for match in found]
+    matches = [None if site is None else _FORWARD.search(site) for site in owners.call_sites]
+    lines = [None if match is None else match[1] for match in matches]
     places = {line: place for place, line in enumerate(dict.fromkeys(lines))}
     return BlockGroups(tuple(places), np.array([places[line] for line in lines], np.int64)[owners.owner])
 

@@ -19,7 +19,7 @@ GROUPING_WORDS: Final = {"category": "category", "module": "module", "call_site"
 def history_heading(history: History, among: Sequence[History]) -> str:
     """`rank 0, device 1`, with the file if ranks do not distinguish files."""
     rank = "" if history.rank is None else f"rank {history.rank}, "
-    files = {one.file for one in among if one.rank is None}
+    files = {entry.file for entry in among if entry.rank is None}
     return rank + history.device_label(with_file=history.rank is None and len(files) > 1)
 
 

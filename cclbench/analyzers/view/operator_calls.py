@@ -175,20 +175,20 @@ def _forward_calls(name: Index, names: Sequence[str | None], sequence: Int64) ->
     for word, code in codes.items():
         if word and word.endswith(_BACKWARD):
             forward_of_code[code] = codes.get(word.removesuffix(_BACKWARD), -1)
-    wanted = forward_of_code[name]
-    backward = np.flatnonzero((wanted >= 0) & (sequence >= 0))
-    found = np.full(len(name), -1, np.int32)
-    candidates = np.flatnonzero(np.isin(name, wanted[backward]) & (sequence >= 0))
+    forward_name = forward_of_code[name]
+    backward = np.flatnonzero((forward_name >= 0) & (sequence >= 0))
+    forward_call = np.full(len(name), -1, np.int32)
+    candidates = np.flatnonzero(np.isin(name, forward_name[backward]) & (sequence >= 0))
     if not len(candidates):
-        return found
+        return forward_call
     keys = name[candidates] + sequence[candidates] * np.int64(len(names))
     order = candidates[np.argsort(keys, kind="stable")]
     keys = np.sort(keys)
-    key = wanted[backward] + sequence[backward] * np.int64(len(names))
+    key = forward_name[backward] + sequence[backward] * np.int64(len(names))
     place = np.searchsorted(keys, key)
     single = np.searchsorted(keys, key, "right") - place == 1
-    found[backward[single]] = order[place[single]]
-    return found
+    forward_call[backward[single]] = order[place[single]]
+    return forward_call
 
 
 def _joined_codes(code: Int64, other: Int64) -> Int64:

@@ -163,9 +163,9 @@ class OperatorRow:
         """The columns of `COLUMNS`; those of the single keys only of a table by several."""
         sizes = self.product._asdict() if self.product else {}
         keys = dict(zip_longest(by, self.words)) if len(by) > 1 else {}
-        known = sizes | keys
+        cells = sizes | keys
         return {
-            name: known.get(name) if name in ProductSizes._fields or name in BY else getattr(self, name)
+            name: cells.get(name) if name in ProductSizes._fields or name in BY else getattr(self, name)
             for name in COLUMNS
             if name not in BY or name in keys
         }
@@ -181,7 +181,7 @@ def operator_row(
 ) -> OperatorRow:
     """The row of some work's sums; `total_ns`: device time of all work; `tree`: by paths, or keys."""
     modelled_s = sums.modelled_ns / NS_PER_S
-    known = sums.modelled_ns > 0
+    has_cost = sums.modelled_ns > 0
     least = sums.roofline_ns / NS_PER_S if sums.rooflined_ns else None
     marked_ns = sums.cached_ns + sums.above_ns
     bounded_ns = sums.compute_ns + sums.memory_ns
@@ -192,10 +192,10 @@ def operator_row(
         time_ns=sums.time_ns,
         share=sums.time_ns / total_ns if total_ns else 0.0,
         durations=sums.durations,
-        flops=sums.flops if known else None,
-        bytes=sums.bytes if known else None,
-        flops_per_s=sums.flops / modelled_s if known else None,
-        bytes_per_s=sums.bytes / modelled_s if known else None,
+        flops=sums.flops if has_cost else None,
+        bytes=sums.bytes if has_cost else None,
+        flops_per_s=sums.flops / modelled_s if has_cost else None,
+        bytes_per_s=sums.bytes / modelled_s if has_cost else None,
         roofline_s=least,
         gap_s=None if least is None else sums.rooflined_ns / NS_PER_S - least,
         peak_share=sums.done_flops / sums.possible_flops if sums.possible_flops else None,

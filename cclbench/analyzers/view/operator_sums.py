@@ -212,9 +212,9 @@ def _group_sums(
     counted: CountedWork,
     codes: Int64,
     words: Sequence[Words],
-    own: Mask | None = None,
+    own_work: Mask | None = None,
 ) -> dict[Words, OperatorSums]:
-    """Sums of the counted work by its code; `own`: mask of a node's own work."""
+    """Sums of the counted work by its code; `own_work`: mask of a node's own work."""
     work, ns = counted.work, counted.time_ns(works)
     # a kernel has its operator's cost only if the operator launched no other kernel
     sole = np.ones(len(work), np.bool_) if counted.event is None else works.kernels[work] == 1
@@ -227,7 +227,7 @@ def _group_sums(
     columns: dict[str, npt.NDArray[Any]] = {
         "calls": np.ones(len(work)),
         "time_ns": ns,
-        "own_ns": ns if own is None else np.where(own, ns, 0),
+        "own_ns": ns if own_work is None else np.where(own_work, ns, 0),
         "modelled_ns": np.where(modelled, ns, 0),
         "flops": np.where(modelled, works.flops[work], 0),
         "bytes": np.where(modelled, works.bytes[work], 0),
@@ -263,12 +263,12 @@ def _add_properties(
 ) -> None:
     """Add what the kinds of the work of a key have in common: operators, families, precisions, sizes."""
     products: dict[int, ProductSizes | None] = {}
-    found: list[tuple[set[Any], ...]] = [tuple(set() for _ in _SETS) for _ in sums]
+    properties: list[tuple[set[Any], ...]] = [tuple(set() for _ in _SETS) for _ in sums]
     pair = (codes * len(works.kinds) + works.kind[work]) * 2 + sole
     entries = _first_of_values(pair, np.ones(len(work), np.bool_))
     columns = codes[entries].tolist(), works.kind[work[entries]].tolist(), sole[entries].tolist()
     for code, number, is_sole in zip(*columns, strict=True):
-        operators, families, precisions, assumptions, sizes = found[code]
+        operators, families, precisions, assumptions, sizes = properties[code]
         kind = works.kinds[number]
         cost = kind.cost if is_sole else None
         operators.add(kind.name)
@@ -281,7 +281,7 @@ def _add_properties(
             precisions.add(cost.precision)
         if cost and cost.assumes:
             assumptions.add(cost.assumes)
-    for key_sums, values in zip(sums, found, strict=True):
+    for key_sums, values in zip(sums, properties, strict=True):
         for name, words in zip(_SETS, values, strict=True):
             setattr(key_sums, name, frozenset(words))
 
@@ -299,14 +299,14 @@ def _unmodelled_kernels(works: Works, chosen: CountedWork) -> dict[UnmodelledKer
     name = np.zeros(len(work), np.int64) if events is None else works.rows.name[events]
     pairs, code = np.unique(works.kind[work].astype(np.int64) * names + name, return_inverse=True)
     count, total = np.bincount(code, minlength=len(pairs)), np.bincount(code, ns, len(pairs))
-    found: dict[UnmodelledKernel, tuple[int, int]] = {}
+    by_kernel: dict[UnmodelledKernel, tuple[int, int]] = {}
     for pair, calls, time in zip(pairs.tolist(), count.tolist(), total.tolist(), strict=True):
         kind = works.kinds[pair // names]
         label = None if events is None else kernel_label(works.rows.names[pair % names] or "")
         key = UnmodelledKernel(label, kind.call.name if kind.linked else None, kind.why_not)
-        more = found.get(key, (0, 0))
-        found[key] = more[0] + calls, more[1] + int(time)
-    return found
+        more = by_kernel.get(key, (0, 0))
+        by_kernel[key] = more[0] + calls, more[1] + int(time)
+    return by_kernel
 
 
 def _first_of_values(pair: Int64, chosen: Mask) -> list[int]:
@@ -331,13 +331,15 @@ def _work_times(view: RankView, works: Works) -> _Times:
     # copies to or from the host cross a link, not the device's memory
     least = np.where(works.computes, works.roofline_ns(peaks, stated_peak, memory), np.nan)
     used = sorted({word for word in works.kind_precisions if word})
-    known = {word: peak for word in used if (peak := peaks.get(word))}
+    precision_peaks = {word: peak for word in used if (peak := peaks.get(word))}
     faster = works.is_faster_than(least)
     cached = faster & ~works.is_faster_than(works.roofline_ns(peaks, stated_peak, memory, cache or 0))
     arithmetic = works.compute_ns(peaks, stated_peak)
     attainable = {word: peak for word in used if (peak := device.attainable_flops_per_s.get(word))}
     compared = _compared_peaks(works, works.peaks_of(peaks, stated_peak or view.facts.peak_flops_per_s))
-    return _Times(arithmetic, least, faster, cached, compared, DeviceRoof(memory, known, cache, attainable))
+    return _Times(
+        arithmetic, least, faster, cached, compared, DeviceRoof(memory, precision_peaks, cache, attainable)
+    )
 
 
 def _compared_peaks(works: Works, peaks: Float64) -> Float64:

@@ -54,7 +54,7 @@ class OutOfMemory:
         """The fewest call sites, the largest first, that together hold what was missing."""
         chosen: list[Site] = []
         for site in self.sites:
-            if sum(one.bytes for one in chosen) >= (self.missing or 0):
+            if sum(chosen_site.bytes for chosen_site in chosen) >= (self.missing or 0):
                 break
             chosen.append(site)
         return tuple(chosen)

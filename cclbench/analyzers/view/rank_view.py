@@ -129,10 +129,10 @@ class RankView:
 
     def _of_policy(self, requested: str) -> tuple[Windows, Windows]:
         """Complete and incomplete windows of the policy, or of the next one that the trace has."""
-        found_windows = choose_windows(self.steps, requested)
-        if found_windows is None:
+        choice = choose_windows(self.steps, requested)
+        if choice is None:
             raise Unknown(self.no_work)
-        policy, *tables = found_windows
+        policy, *tables = choice
         if self._steps is not None and policy == "trace":
             raise NotApplicable("the trace marks no steps to select with --steps")
         chosen = [self._in_range(table) for table in tables]

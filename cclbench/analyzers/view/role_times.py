@@ -37,23 +37,25 @@ class RoleTimes:
 
 def role_times(rank: RankView) -> RoleTimes | None:
     """Times by role over the whole trace; None where the rank marks none."""
-    found: dict[str, list[Intervals]] = {}
+    role_spans: dict[str, list[Intervals]] = {}
     for batch in rank.tables.events(("annotation",), ("side", "name", "start_ns", "dur_ns")):
         codes, words = word_codes(batch, "name")
         roles = [annotated_role(word or "") for word in words]
         on_host = has_word(batch, "side", "host")
         for role in filter(None, set(roles)):
-            own = on_host & np.array([each == role for each in roles], np.bool_)[codes]
-            if own.any():
-                found.setdefault(role, []).append(intervals.union(*row_spans(batch.filter(pa.array(own)))))
-    if not found:
+            in_role = on_host & np.array([each == role for each in roles], np.bool_)[codes]
+            if in_role.any():
+                role_spans.setdefault(role, []).append(
+                    intervals.union(*row_spans(batch.filter(pa.array(in_role))))
+                )
+    if not role_spans:
         return None
     covered, parts = intervals.EMPTY, dict[str, Intervals]()
     for role in PRECEDENCE:
-        if role in found:
-            own_times = intervals.join(*found[role])
-            parts[role] = intervals.subtract(own_times, covered)
-            covered = intervals.join(covered, own_times)
+        if role in role_spans:
+            times = intervals.join(*role_spans[role])
+            parts[role] = intervals.subtract(times, covered)
+            covered = intervals.join(covered, times)
     matched = rank.tables.collectives().select(["group", "instance"]).drop_null()
     return RoleTimes(parts, frozenset(map(str, matched["group"].unique().to_pylist())))
 

@@ -86,7 +86,11 @@ def first_tokens(stages: pa.Table) -> FirstTokens:
         parts=rows.part_lengths(order, begin[order], end[order]),
         prefill=prefill,
         most_transfer=most_transfer,
-        unsplit={reason: int(own.sum()) for reason, mask in causes.items() if (own := joined & mask).any()},
+        unsplit={
+            reason: int(request_mask.sum())
+            for reason, mask in causes.items()
+            if (request_mask := joined & mask).any()
+        },
     )
 
 
@@ -96,20 +100,20 @@ def _bounds(rows: _Rows, requests: Int64) -> tuple[Int64, Int64]:
     The transfer is at most what the prefill instance sends after its prefill; where it states no transfer, at
     most what the other one waits for the KV cache.
     """
-    own = {}
+    by_role = {}
     for role in ("prefill", "decode"):
-        wanted = rows.of_role(role) & ~rows.of_stage("request")
-        begin, end = rows.least(rows.starts, wanted), rows.most(rows.ends, wanted)
-        has_rows = rows.count(wanted).astype(bool)
+        stage_rows = rows.of_role(role) & ~rows.of_stage("request")
+        begin, end = rows.least(rows.starts, stage_rows), rows.most(rows.ends, stage_rows)
+        has_rows = rows.count(stage_rows).astype(bool)
         fits = has_rows & (np.where(has_rows, end - np.where(has_rows, begin, 0), 0) <= _LONGEST_NS)
         begin, end = np.where(fits, begin, 0)[requests], np.where(fits, end, 0)[requests]
-        own[role] = rows.part_lengths(requests, begin, end, wanted)
+        by_role[role] = rows.part_lengths(requests, begin, end, stage_rows)
     stated = rows.count(rows.of_stage("transfer"))[requests] > 0
     waited = rows.count(rows.of_stage("kv_wait"))[requests] > 0
-    most = np.where(stated, own["prefill"]["transfer"], own["decode"]["kv_wait"])
+    most = np.where(stated, by_role["prefill"]["transfer"], by_role["decode"]["kv_wait"])
     one_clock = rows.share_host(rows.of_role("prefill"))[requests]
-    known = one_clock & (own["prefill"]["prefill"] > 0) & (stated | waited)
-    return own["prefill"]["prefill"][known], most[known]
+    has_bounds = one_clock & (by_role["prefill"]["prefill"] > 0) & (stated | waited)
+    return by_role["prefill"]["prefill"][has_bounds], most[has_bounds]
 
 
 class _Rows:
@@ -131,51 +135,53 @@ class _Rows:
         """Mask of the rows of that stage."""
         return has_word(self._stages, "stage", stage)
 
-    def share_host(self, wanted: Mask) -> Mask:
-        """Whether the wanted rows of each request are of one host, or of none that is stated."""
-        return np.asarray(self.least(self._hosts, wanted) >= self.most(self._hosts, wanted), np.bool_)
+    def share_host(self, selection: Mask) -> Mask:
+        """Whether the selected rows of each request are of one host, or of none that is stated."""
+        return np.asarray(self.least(self._hosts, selection) >= self.most(self._hosts, selection), np.bool_)
 
-    def count(self, wanted: Mask) -> Int64:
-        """Number of the wanted rows of each request."""
-        return np.bincount(self.codes[wanted], minlength=self.requests)
+    def count(self, selection: Mask) -> Int64:
+        """Number of the selected rows of each request."""
+        return np.bincount(self.codes[selection], minlength=self.requests)
 
-    def least(self, values: Int64, wanted: Mask) -> Int64:
-        """Smallest value of the wanted rows of each request; the largest int64 without any."""
+    def least(self, values: Int64, selection: Mask) -> Int64:
+        """Smallest value of the selected rows of each request; the largest int64 without any."""
         least = np.full(self.requests, _FARTHEST)
-        np.minimum.at(least, self.codes[wanted], values[wanted])
+        np.minimum.at(least, self.codes[selection], values[selection])
         return least
 
-    def most(self, values: Int64, wanted: Mask) -> Int64:
-        """Largest value of the wanted rows of each request; −1 without any."""
+    def most(self, values: Int64, selection: Mask) -> Int64:
+        """Largest value of the selected rows of each request; −1 without any."""
         most = np.full(self.requests, -1)
-        np.maximum.at(most, self.codes[wanted], values[wanted])
+        np.maximum.at(most, self.codes[selection], values[selection])
         return most
 
     def part_lengths(
-        self, requests: Int64, begin: Int64, end: Int64, wanted: Mask | None = None
+        self, requests: Int64, begin: Int64, end: Int64, selection: Mask | None = None
     ) -> dict[str, Int64]:
         """Time of each part, of the rest and of hidden transfers in the window of each of these requests."""
         place = np.full(self.requests, -1)
         place[requests] = np.arange(len(requests))
-        used = np.flatnonzero(place[self.codes] >= 0 if wanted is None else wanted & (place[self.codes] >= 0))
+        used = np.flatnonzero(
+            place[self.codes] >= 0 if selection is None else selection & (place[self.codes] >= 0)
+        )
         used = used[np.argsort(place[self.codes[used]], kind="stable")]
-        own = place[self.codes[used]]
+        row_window = place[self.codes[used]]
         blocks = []
         for at in range(0, max(len(requests), 1), _BLOCK):
-            rows = slice(*np.searchsorted(own, (at, at + _BLOCK)))
+            rows = slice(*np.searchsorted(row_window, (at, at + _BLOCK)))
             windows = begin[at : at + _BLOCK], end[at : at + _BLOCK]
-            blocks.append(dict(self._block_lengths(used[rows], own[rows] - at, *windows)))
+            blocks.append(dict(self._block_lengths(used[rows], row_window[rows] - at, *windows)))
         return {part: np.concatenate([block[part] for block in blocks]) for part in blocks[0]}
 
     def _block_lengths(
-        self, rows: Int64, own: Int64, begin: Int64, end: Int64
+        self, rows: Int64, row_window: Int64, begin: Int64, end: Int64
     ) -> Iterator[tuple[str, Int64]]:
-        """The parts of windows; `own` is the window of each row."""
+        """The parts of windows; `row_window` is the window of each row."""
         # All windows are laid end to end on one line: each stage is then one set for all requests.
         until = np.cumsum(end - begin)
         since = until - (end - begin)
         starts, ends = (
-            np.clip(each[rows], begin[own], end[own]) - begin[own] + since[own]
+            np.clip(each[rows], begin[row_window], end[row_window]) - begin[row_window] + since[row_window]
             for each in (self.starts, self.ends)
         )
         sets = {

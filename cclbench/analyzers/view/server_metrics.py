@@ -43,10 +43,10 @@ class Histogram:
 
         The upper one may be infinite.
         """
-        wanted = ceil(percent * self.count / 100)
-        if not self.count or not len(self.bounds) or self.cumulative[-1] < wanted:
+        ordinal = ceil(percent * self.count / 100)
+        if not self.count or not len(self.bounds) or self.cumulative[-1] < ordinal:
             return None
-        place = int(np.searchsorted(self.cumulative, wanted))
+        place = int(np.searchsorted(self.cumulative, ordinal))
         return float(self.bounds[place - 1]) if place else 0.0, float(self.bounds[place])
 
 
@@ -76,19 +76,19 @@ def server_counts(run: RunView) -> list[ServerCounts]:
     paired = {
         stem
         for stem in stems
-        if sorted(moment for own, moment in moments if own == stem) == [0, 1]
+        if sorted(moment for file_stem, moment in moments if file_stem == stem) == [0, 1]
     }  # fmt: skip
     groups: dict[str, list[int]] = {}
     for number, (stem, _) in enumerate(moments[:-1]):
         groups.setdefault(stem if stem in paired else str(files[number]), []).append(number)
     order = np.array([max(moment, 0) for _, moment in moments], np.int64)[numbers]
     scrapes = table["scrape"].to_numpy() + (order << 32)
-    found = []
-    for label, own in sorted(groups.items()):
-        rows = np.flatnonzero(np.isin(numbers, own))
+    counts = []
+    for label, file_numbers in sorted(groups.items()):
+        rows = np.flatnonzero(np.isin(numbers, file_numbers))
         if len(rows):
-            found.append(_counts_of(label, table.take(pa.array(rows)), scrapes[rows]))
-    return found
+            counts.append(_counts_of(label, table.take(pa.array(rows)), scrapes[rows]))
+    return counts
 
 
 def _counts_of(label: str, table: pa.Table, scrapes: Int64) -> ServerCounts:
@@ -108,15 +108,15 @@ def _counts_of(label: str, table: pa.Table, scrapes: Int64) -> ServerCounts:
     problem = GONE if problem is None and (times[last] < end).any() else problem
     earlier = np.where((times[first] == begin) & (begin < end), values[first], 0.0)
     moved, at = values[last] - earlier, by_time[last]
-    own_metric, own_part, own_bound = metric[at], part[at], bounds[bound[at]]
+    key_metric, key_part, key_bound = metric[at], part[at], bounds[bound[at]]
     words = [word or "" for word in parts]
     histograms, totals = dict[str, Histogram](), dict[str, float]()
     for number, name in enumerate(metrics[:-1]):
-        own = own_metric == number
-        amounts = {word: moved[own & (own_part == code)] for code, word in enumerate(words)}
+        in_metric = key_metric == number
+        amounts = {word: moved[in_metric & (key_part == code)] for code, word in enumerate(words)}
         if len(amounts.get("count", ())) and len(amounts.get("sum", ())):
-            in_bucket = own & (own_part == (words.index("bucket") if "bucket" in words else -1))
-            upper, cumulative = _added_buckets(own_bound[in_bucket], moved[in_bucket], len(amounts["count"]))
+            in_bucket = in_metric & (key_part == (words.index("bucket") if "bucket" in words else -1))
+            upper, cumulative = _added_buckets(key_bound[in_bucket], moved[in_bucket], len(amounts["count"]))
             histograms[str(name)] = Histogram(
                 upper, cumulative, float(amounts["sum"].sum()), round(amounts["count"].sum())
             )
@@ -135,5 +135,5 @@ def _added_buckets(bounds: Floats, counts: Floats, servers: int) -> tuple[Floats
 
 def of_each_server(counts: list[ServerCounts]) -> Iterator[tuple[str | None, ServerCounts]]:
     """Counts with the label that tells them apart, None for a single one."""
-    for one in counts:
-        yield (one.label if len(counts) > 1 else None), one
+    for server in counts:
+        yield (server.label if len(counts) > 1 else None), server

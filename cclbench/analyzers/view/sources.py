@@ -17,13 +17,13 @@ def side_by_side(preferred: list[Row], others: Mapping[str, list[Row]]) -> list[
     Where both have a value, the other's is a row with its reader as `stat`, and the preferred row's reason
     states it. A metric without a value from the preferred traces has the rows of the first others with one.
     """
-    preferred, later = _first_that_answers(preferred, others)
-    for reader, theirs in later.items():
-        preferred = _with_other(preferred, reader, [row for row in theirs if not row.narrowed])
+    preferred, later = _split_sources(preferred, others)
+    for reader, other_rows in later.items():
+        preferred = _with_other(preferred, reader, [row for row in other_rows if not row.narrowed])
     return preferred
 
 
-def _first_that_answers(
+def _split_sources(
     preferred: list[Row], others: Mapping[str, list[Row]]
 ) -> tuple[list[Row], dict[str, list[Row]]]:
     """A metric's rows from the first source with a measured value, and those of the later sources.
@@ -32,8 +32,8 @@ def _first_that_answers(
     """
     if _is_measured(preferred[0]):
         return preferred, dict(others)
-    for reader, theirs in others.items():
-        replacement = list(theirs)
+    for reader, other_rows in others.items():
+        replacement = list(other_rows)
         if replacement and _is_measured(replacement[0]):
             why = f"by {reader}: {preferred[0].source} has no value"
             if not preferred[0].has_value:
@@ -47,8 +47,8 @@ def _is_measured(row: Row) -> bool:
     return row.has_value and row.provenance != "modelled"
 
 
-def _with_other(preferred: list[Row], reader: str, theirs: Sequence[Row]) -> list[Row]:
-    by_rank = {row.rank: row for row in theirs if _is_measured(row)}
+def _with_other(preferred: list[Row], reader: str, other_rows: Sequence[Row]) -> list[Row]:
+    by_rank = {row.rank: row for row in other_rows if _is_measured(row)}
     rows: list[Row] = []
     for row in preferred:
         other = by_rank.get(row.rank) if not row.narrowed and row.has_value else None

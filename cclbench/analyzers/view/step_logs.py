@@ -103,12 +103,12 @@ class StepLog:
 
     def slow_period(self) -> tuple[int, int] | None:
         """`period_of` the steps that are slower than their neighbours, without a profiler and warm-up."""
-        known = np.flatnonzero(self.steady & ~self.profiled())[-_MOST_LINES:]
-        if len(known) < 2:
+        lines = np.flatnonzero(self.steady & ~self.profiled())[-_MOST_LINES:]
+        if len(lines) < 2:
             return None
-        slow = _slower_than_neighbours(self.seconds[known])
-        kept = _after_warm_up(slow, self.restart[known])
-        return period_of(self.steps[known][kept], slow[kept])
+        slow = _slower_than_neighbours(self.seconds[lines])
+        kept = _after_warm_up(slow, self.restart[lines])
+        return period_of(self.steps[lines][kept], slow[kept])
 
 
 def step_logs(run: RunView) -> list[StepLog]:

@@ -68,8 +68,8 @@ def _paired_events(change: Int64, address: Int64) -> tuple[Int64, Int64, Int64, 
     """Begin (−1: older), end, bytes and address of blocks, by index of event; contradicting events."""
     order = np.lexsort((np.arange(len(change)), address))
     order = order[change[order] != 0]
-    of, signed = address[order], change[order]
-    follows = np.append(False, of[1:] == of[:-1])
+    block_address, signed = address[order], change[order]
+    follows = np.append(False, block_address[1:] == block_address[:-1])
     allocates = signed > 0
     after_allocation = follows & np.append(False, allocates[:-1])
     frees = ~allocates & after_allocation
@@ -83,7 +83,7 @@ def _paired_events(change: Int64, address: Int64) -> tuple[Int64, Int64, Int64, 
         np.append(order[born], np.full(int(older.sum()), -1)),
         np.append(end, order[older]),
         np.append(signed[born], -signed[older]),
-        np.append(of[born], of[older]),
+        np.append(block_address[born], block_address[older]),
         int(wrong.sum()),
     )
 
@@ -102,9 +102,9 @@ def _allocating_calls(
     ranges = Ranges(track[order], start[order], end[order])
     born = begin >= 0
     events = events.take(begin[born])
-    found = ranges.innermost_at(events["track"].to_numpy(), events["start_ns"].to_numpy())
+    range_index = ranges.innermost_at(events["track"].to_numpy(), events["start_ns"].to_numpy())
     call = np.full(len(begin), -1, np.int64)
-    call[born] = np.where(found >= 0, np.append(order, -1)[found], -1)
+    call[born] = np.where(range_index >= 0, np.append(order, -1)[range_index], -1)
     words = {name: operators[name].cast(pa.string()) for name in ("name", "phase", "module", "call_site")}
     phase = pc.if_else(operators["recomputed"], RECOMPUTED, words["phase"])
     # A call without a line of Python is named alone.

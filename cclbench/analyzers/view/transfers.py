@@ -84,12 +84,12 @@ def timed_collectives(rank: RankView) -> TimedCollectives:
     """The rank's collectives in the window with kind, payload and group; `NotApplicable` without any."""
     table = rank.collectives
     table = table.filter(pa.array(collective_kinds(table) != "barrier"))  # moves nothing
-    size, known = collective_payloads(table)
+    size, has_size = collective_payloads(table)
     ranks, kind = group_sizes(table), collective_kinds(table)
     matched = table["transfer_ns"].is_valid().to_numpy()
     ns = np.where(matched, table["transfer_ns"].fill_null(0).to_numpy(), collective_durations(table))
     alone = ranks == 1
-    measured = known & (size > 0) & (ns > 0) & (kind != "")
+    measured = has_size & (size > 0) & (ns > 0) & (kind != "")
     usable = measured & (ranks > 1)
     left_out = {
         "of unknown kind, payload or duration": int((~measured & ~alone).sum()),

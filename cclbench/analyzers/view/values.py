@@ -165,13 +165,13 @@ def banded_values(
 
 
 def share_values(
-    rank: RankView, part: Int64, whole: Int64, *, noun: str, blurred: AmbiguousKernels | None = None
+    rank: RankView, part: Int64, base: Int64, *, noun: str, blurred: AmbiguousKernels | None = None
 ) -> Iterator[Value]:
-    """Σ part / Σ whole over the windows, and part / whole of each step; both of shape (windows,).
+    """Σ part / Σ base over the windows, and part / base of each step; both of shape (windows,).
 
-    `NotApplicable` where the whole, named by `of`, is 0. `blurred`: kernels that make the share inexact.
+    `NotApplicable` where the base, named by `noun`, is 0. `blurred`: kernels that make the share inexact.
     """
-    total = int(whole.sum())
+    total = int(base.sum())
     if not total and blurred is not None:
         raise Unknown(f"no {noun} is known in the window: {blurred.reason}", blurred.coverage)
     if not total:
@@ -182,9 +182,9 @@ def share_values(
         reason=blurred.reason if blurred else None,
         coverage=blurred.coverage if blurred else None,
     )
-    for step, step_part, all_of_it in zip(rank.windows.steps, part.tolist(), whole.tolist(), strict=True):
-        if step is not None and all_of_it:
-            yield Value(value=step_part / all_of_it, step=step)
+    for step, step_part, step_base in zip(rank.windows.steps, part.tolist(), base.tolist(), strict=True):
+        if step is not None and step_base:
+            yield Value(value=step_part / step_base, step=step)
 
 
 def rate_per_step(rank: RankView, amount: float) -> Iterator[Value]:

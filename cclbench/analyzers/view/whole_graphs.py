@@ -40,8 +40,8 @@ class UnknownGraphs:
     @property
     def are_most(self) -> bool:
         """Whether too few kernels are known for values based on them."""
-        known = self.coverage.by_time
-        return known is None or known < 1 - MOST_UNKNOWN
+        time_share = self.coverage.by_time
+        return time_share is None or time_share < 1 - MOST_UNKNOWN
 
 
 def whole_graphs(rank: RankView) -> UnknownGraphs | None:
@@ -56,8 +56,8 @@ def _begun_coverage(rank: RankView, kind: str) -> Coverage:
     rows = ns = 0
     for batch, _ in rank.begun((kind,)):
         rows, ns = rows + len(batch), ns + int(batch["dur_ns"].to_numpy().sum())
-    known = kind == "kernel"
-    return Coverage(rows * known, rows, ns * known, ns)
+    is_kernel = kind == "kernel"
+    return Coverage(rows * is_kernel, rows, ns * is_kernel, ns)
 
 
 def graph_times(rank: RankView) -> Intervals:

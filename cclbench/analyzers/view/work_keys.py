@@ -162,8 +162,8 @@ def tree_levels(works: Works, counted: CountedWork, keys: Sequence[By]) -> Itera
     for depth in range(1, int(depths.max(initial=0)) + 1):
         reaching = depths[codes] >= depth
         level_codes, names = number_words(["/".join(path[:depth]) for path in paths], codes[reaching])
-        own = (depths == depth)[codes[reaching]]
-        yield TreeLevel(counted.keep(reaching), level_codes, [(name,) for name in names], own)
+        own_work = (depths == depth)[codes[reaching]]
+        yield TreeLevel(counted.keep(reaching), level_codes, [(name,) for name in names], own_work)
 
 
 def row_entries(

@@ -152,10 +152,10 @@ class Works:
         No device is faster than its peaks: a formula, an element type or a peak is wrong, or a cache that the
         ideal time leaves out served the operands.
         """
-        known = self.computes & ~np.isnan(ideal_ns)
-        kind, kinds = self.kind[known], len(self.kinds)
-        least = np.bincount(kind, ideal_ns[known], kinds)
-        return known & (least > np.bincount(kind, self.time_ns[known], kinds) * _ROUNDING)[self.kind]
+        has_ideal = self.computes & ~np.isnan(ideal_ns)
+        kind, kinds = self.kind[has_ideal], len(self.kinds)
+        least = np.bincount(kind, ideal_ns[has_ideal], kinds)
+        return has_ideal & (least > np.bincount(kind, self.time_ns[has_ideal], kinds) * _ROUNDING)[self.kind]
 
     def intervals_of(self, chosen: Mask) -> Intervals:
         """Times of the chosen items' events."""

@@ -344,15 +344,15 @@ class PublicNames:
         if loads_data(name) and not loads_data(new):
             return f"{token} dataloader"
         category, arithmetic = kernel_category(name), kernel_arithmetic(name)
-        told = f"{token}_{_TELLING[category]}" if category in _TELLING else token
+        stem = f"{token}_{_TELLING[category]}" if category in _TELLING else token
         precision = _PRECISION.get((arithmetic.precision, arithmetic.tensor_cores))
         alignment = None if arithmetic.alignment is None else f"align{arithmetic.alignment}"
         generation = arithmetic.generation and arithmetic.generation.replace("gfx", "isa")
-        words = "_".join(filter(None, (told, generation, precision, alignment))) + "_"
-        for one in (new, _LIBRARY.get(arithmetic.library, "") + words):
-            if (kernel_category(one), kernel_arithmetic(one)) == (category, arithmetic):
-                return one
-        return told
+        words = "_".join(filter(None, (stem, generation, precision, alignment))) + "_"
+        for candidate in (new, _LIBRARY.get(arithmetic.library, "") + words):
+            if (kernel_category(candidate), kernel_arithmetic(candidate)) == (category, arithmetic):
+                return candidate
+        return stem
 
     def _published_level(self, level: str) -> str:
         """A level of a scope, which is published alike in all scopes."""

@@ -146,7 +146,7 @@ def small_messages(case: Case) -> Iterator[Finding]:
             because="the trace does not show which calls can be merged: those needed one by one cannot"
             + unfitted,
             evidence=case.evidence(
-                *(one for traffic, _ in small for one in _traffic_evidence(traffic, *figures))
+                *(pair for traffic, _ in small for pair in _traffic_evidence(traffic, *figures))
             ),
             query=_kind_selector(small[0][0]),
         )
@@ -251,9 +251,9 @@ def exposed_communication(case: Case) -> Iterator[Finding]:
             + _awaited_words(listed),
             evidence=case.evidence(
                 *[
-                    one
+                    pair
                     for traffic in listed
-                    for one in _traffic_evidence(traffic, _TRANSFER, _COMM_TRANSFER, _BUSBW)
+                    for pair in _traffic_evidence(traffic, _TRANSFER, _COMM_TRANSFER, _BUSBW)
                 ],
                 _SAME_STREAM,
                 _BANDWIDTH_UTILIZATION,

@@ -45,14 +45,14 @@ def out_of_memory(case: Case) -> Iterator[Finding]:
     held = sorted(
         (part for part in case.parts(_OUT_OF_MEMORY) if part.stat == "held"), key=lambda part: -part.number
     )
-    said = {stat: humanise(number, "B") for stat, number in stats.items() if number is not None}
-    claim = f"A request of {said.get('asked', 'unknown size')} found no memory ({row.reason})."
-    if "unused" in said and "largest_free" in said:
+    sizes = {stat: humanise(number, "B") for stat, number in stats.items() if number is not None}
+    claim = f"A request of {sizes.get('asked', 'unknown size')} found no memory ({row.reason})."
+    if "unused" in sizes and "largest_free" in sizes:
         claim += (
-            f" Free blocks held {said['unused']}, the largest that could serve it {said['largest_free']}."
+            f" Free blocks held {sizes['unused']}, the largest that could serve it {sizes['largest_free']}."
         )
     if stats["missing"]:
-        claim += f" {said['missing']} more had to be free."
+        claim += f" {sizes['missing']} more had to be free."
     if held:
         claim += f" Most is held by {held[0].category}: {humanise(held[0].number, 'B')}."
     yield case.finding(

@@ -34,11 +34,11 @@ def _unfused_chains(case: Case, kind: str, subject: str) -> Iterator[Finding]:
         return
     evidence = case.evidence((_TIME, {"category": kind}), _TIME, _BOUND_SHARE)
     caveat = "the trace does not show whether intermediate results are needed elsewhere"
-    taken = humanise(max(chain_times.values()), "s")
+    chain_time = humanise(max(chain_times.values()), "s")
     if not case.on_host:
         yield case.finding(
             f"unfused_{kind}",
-            f"{subject} take {taken} of a step, and one kernel could do each.",
+            f"{subject} take {chain_time} of a step, and one kernel could do each.",
             lost=chain_times,
             whatif=[f"kernels[chain={kind}].time=fused"],
             confidence="medium",
@@ -52,7 +52,7 @@ def _unfused_chains(case: Case, kind: str, subject: str) -> Iterator[Finding]:
     has_savings = any(saved.values())
     yield case.finding(
         f"unfused_{kind}",
-        f"{subject.replace('kernel', 'call')} take {taken} of a step, and one kernel could do each.",
+        f"{subject.replace('kernel', 'call')} take {chain_time} of a step, and one kernel could do each.",
         lost=saved if has_savings else chain_times,
         whatif=shortened_kernels(case, saved) if has_savings else (),
         no_gain=None if has_savings else "the bytes that calls move are unknown: record operator shapes",

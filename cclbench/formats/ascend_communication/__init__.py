@@ -59,10 +59,10 @@ class AscendCommunication(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """A timing for each operation and rank, and a counter for each link that moved bytes."""
-        found = _Operations(path)
+        operations = _Operations(path)
         for place, entry in _operations(_document(path)):
-            found.add_operation(place, entry)
-        return found.evidence()
+            operations.add_operation(place, entry)
+        return operations.evidence()
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor) -> bool:
         """Times and bytes of operations, whose names, groups and links are redacted."""
@@ -149,8 +149,8 @@ class _Operations:
         if name == _TOTAL:
             self.totals[*context, group or ""] = elapsed
             return
-        for whole in dict.fromkeys(((*context, ""), (*context, group or ""))):
-            self.sums[whole] = self.sums.get(whole, Decimal()) + elapsed
+        for total_key in dict.fromkeys(((*context, ""), (*context, group or ""))):
+            self.sums[total_key] = self.sums.get(total_key, Decimal()) + elapsed
         start = round(begin * 1000) if begin and 0 < begin < LATEST_NS // 1000 else None
         named, number = collective_name(name), _NUMBER.search(name)
         if ranks:

@@ -137,8 +137,8 @@ class _Reading:
             return None
         if type_name in _COMPUTES:
             return "kernel", "device"
-        known = type_name if _TYPE.fullmatch(type_name) else "unknown"
-        self.dropped[f"task of type {known}"] += 1
+        shown_type = type_name if _TYPE.fullmatch(type_name) else "unknown"
+        self.dropped[f"task of type {shown_type}"] += 1
         return None
 
     def _rows(self, kind: str, side: str, events: list[_Event], where: str) -> Rows:

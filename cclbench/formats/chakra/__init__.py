@@ -83,17 +83,17 @@ class Chakra(EvidenceReader):
 
         rank = _RANK.search(path.name)
         timings, left_out, kinds = Timings(path), Counter[str](), Counter[int]()
-        known, needed, sizes_left_out = set[int](), Counter[int](), 0
+        node_ids, needed, sizes_left_out = set[int](), Counter[int](), 0
         for node in _nodes(path):
             kinds[node.type] += 1
-            known.add(node.id)
+            node_ids.add(node.id)
             needed.update(node.data_deps)
             needed.update(node.ctrl_deps)
             row = _communication(node, left_out)
             if row is not None:
                 sizes_left_out += node.comm_size is not None and row["bytes"] is None
                 timings.add_row(rank=int(rank[1]) if rank else None, **row)
-        missing = sum(count for number, count in needed.items() if number not in known)
+        missing = sum(count for number, count in needed.items() if number not in node_ids)
         notes = []
         if missing:
             notes.append(f"{missing:,} of {needed.total():,} dependencies are on nodes that the file lacks")

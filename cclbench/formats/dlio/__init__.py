@@ -70,30 +70,30 @@ class Dlio(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """Figures of a summary or of epochs; steps of a rank."""
-        (found,) = listed_results(path)
-        if "metric" in found.entries:
-            return _summary(found)
-        epochs = [name for name in found.entries if name.isascii() and name.isdigit() and len(name) < 8]
-        parts = [(int(name), found.object_of(name)) for name in sorted(epochs, key=int)]
+        (report,) = listed_results(path)
+        if "metric" in report.entries:
+            return _summary(report)
+        epochs = [name for name in report.entries if name.isascii() and name.isdigit() and len(name) < 8]
+        parts = [(int(name), report.object_of(name)) for name in sorted(epochs, key=int)]
         if parts and all("load" in epoch.entries for _, epoch in parts):
             rank = _RANK.fullmatch(path.name)
             return _rank_steps(parts, None if rank is None else int(rank[1]))
         rows = [_epoch_row(number, epoch) for number, epoch in parts]
         if not rows:
-            raise found.entry_error("has no epoch")
+            raise report.entry_error("has no epoch")
         return Evidence(storage=pa.Table.from_pylist(rows, schema=STORAGE), facts={"epochs": len(rows)})
 
 
-def _summary(found: WrittenResult) -> Evidence:
-    metric = found.object_of("metric")
+def _summary(report: WrittenResult) -> Evidence:
+    metric = report.object_of("metric")
     rows = [row for phase in _PHASES for row in _figure_rows(metric, phase)]
     if not rows:
         raise metric.entry_error("has no figure of training, evaluation or checkpoints")
     facts: dict[str, str | int | float | list[str]] = {}
     for name, fact in (("num_accelerators", "devices"), ("num_hosts", "nodes"), ("epochs", "epochs")):
-        if isinstance(count := found.entries.get(name), int) and 0 < count < _MOST_STEPS:
+        if isinstance(count := report.entries.get(name), int) and 0 < count < _MOST_STEPS:
             facts[fact] = count
-    cached = found.entries.get("potential_caching")
+    cached = report.entries.get("potential_caching")
     may_be_cached = any(cached) if isinstance(cached, list) else bool(cached)
     return Evidence(
         storage=pa.Table.from_pylist(rows, schema=STORAGE),
@@ -138,9 +138,9 @@ def _rank_steps(epochs: list[tuple[int, WrittenResult]], rank: int | None) -> Ev
     """A row for each step of training; they are numbered through all epochs."""
     rows, left_out = list[dict[str, Any]](), Counter[str]()
     for _, epoch in epochs:
-        load, whole = (epoch.object_of(name) if name in epoch.entries else epoch for name in ("load", "proc"))
+        load, proc = (epoch.object_of(name) if name in epoch.entries else epoch for name in ("load", "proc"))
         for block in load.entries:
-            waits, times = load.list_of(block) or [], whole.list_of(block) or []
+            waits, times = load.list_of(block) or [], proc.list_of(block) or []
             if len(waits) != len(times):
                 raise epoch.entry_error(
                     f"{block} has {len(waits):,} times of loading, {len(times):,} of steps"

@@ -111,13 +111,13 @@ def _operation_counters(file: Any, *, summed: bool) -> Iterator[dict[str, Any]]:
 
 def _host_counters(file: Any) -> Iterator[dict[str, Any]]:
     """Samples of the host."""
-    known = [name for name in _SNAPSHOTS if file.has_columns("system_snapshots", "timestamp", name)]
-    if not known:
+    names = [name for name in _SNAPSHOTS if file.has_columns("system_snapshots", "timestamp", name)]
+    if not names:
         return
-    columns = {"timestamp": "timestamp", **{name: name for name in known}}
-    for batch in file.read_batches("system_snapshots", columns, real=known):
+    columns = {"timestamp": "timestamp", **{name: name for name in names}}
+    for batch in file.read_batches("system_snapshots", columns, real=names):
         for row in batch.to_pylist():
-            for name in known:
+            for name in names:
                 counter, factor, unit = _SNAPSHOTS[name]
                 if row[name] is not None:
                     instant = {"start_ns": row["timestamp"], "end_ns": row["timestamp"]}

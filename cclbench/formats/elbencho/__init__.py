@@ -83,7 +83,7 @@ class Elbencho(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """Rows of each phase; phases of one operation are numbered."""
-        rows, seen, left_out = StorageRows(), Counter[str](), Counter[str]()
+        rows, phase_counts, left_out = StorageRows(), Counter[str](), Counter[str]()
         is_json = read_beginning(path, 1) == b"{"
         for operation, figures in _json_phases(path) if is_json else _table_phases(path, left_out):
             phase = _phase(operation)
@@ -91,9 +91,11 @@ class Elbencho(EvidenceReader):
             if phase is None:
                 left_out[_UNKNOWN] += 1
                 continue
-            seen[phase] += 1
+            phase_counts[phase] += 1
             for (is_mixed_read, figure, stat), value in figures.items():
-                rows.add("read" if is_mixed_read else phase, figure, value, sample=seen[phase], stat=stat)
+                rows.add(
+                    "read" if is_mixed_read else phase, figure, value, sample=phase_counts[phase], stat=stat
+                )
         if not rows:
             raise damaged_error(path, "has no phase with figures", hint=_AGAIN)
         notes = [UNENDED] if left_out[CUT] else []

@@ -91,7 +91,7 @@ def _reports(path: Path) -> Iterator[WrittenResult]:
         text = read_whole(path, LARGEST).decode()
     except UnicodeDecodeError as error:
         raise InputError("bytes that are not UTF-8", where=f"{path}: byte {error.start:,}") from None
-    decoder, end, found = json.JSONDecoder(parse_float=Decimal), 0, False
+    decoder, end, has_object = json.JSONDecoder(parse_float=Decimal), 0, False
     while (begin := _next_object(text, end)) >= 0:
         try:
             entries, end = decoder.raw_decode(text, begin)
@@ -103,9 +103,9 @@ def _reports(path: Path) -> Iterator[WrittenResult]:
         except (ValueError, InvalidOperation, RecursionError):
             message = "is nested too deeply, or has a number with too many digits"
             raise damaged_error(path, message, line=text.count("\n", 0, begin) + 1) from None
-        found = True
+        has_object = True
         yield WrittenResult(entries, str(path))
-    if not found:
+    if not has_object:
         raise damaged_error(path, "has no JSON object")
 
 
@@ -119,27 +119,27 @@ def _next_object(text: str, begin: int) -> int:
 
 def _distinct_names(names: list[str]) -> list[str]:
     """The names, those that several jobs have with a number behind them."""
-    counts, seen = Counter(names), Counter[str]()
+    counts, occurrences = Counter(names), Counter[str]()
     for number, name in enumerate(names):
-        seen[name] += 1
+        occurrences[name] += 1
         if counts[name] > 1:
-            names[number] = f"{name} #{seen[name]}"
+            names[number] = f"{name} #{occurrences[name]}"
     return names
 
 
 def _add_direction(rows: StorageRows, name: str, job: WrittenResult, direction: str) -> bool:
     """Add the figures of a direction; False where a clock of milliseconds gives no rate."""
-    found = job.object_of(direction)
-    bytes_moved, runtime = (_number(found, key, 0) for key in ("io_bytes", "runtime"))
+    figures = job.object_of(direction)
+    bytes_moved, runtime = (_number(figures, key, 0) for key in ("io_bytes", "runtime"))
     if not bytes_moved:
         return True
     if not runtime:
         return False
-    kibibytes = _number(found, "bw", None) if "bw_bytes" not in found.entries else Decimal(0)
-    rate = _number(found, "bw_bytes", kibibytes * 1024)
+    kibibytes = _number(figures, "bw", None) if "bw_bytes" not in figures.entries else Decimal(0)
+    rate = _number(figures, "bw_bytes", kibibytes * 1024)
     rows.add(direction, "bytes_per_s", rate, job=name)
-    rows.add(direction, "operations_per_s", _number(found, "iops", None), job=name)
-    for stat, seconds in _latencies(found):
+    rows.add(direction, "operations_per_s", _number(figures, "iops", None), job=name)
+    for stat, seconds in _latencies(figures):
         rows.add(direction, "latency", seconds, job=name, stat=stat)
     return True
 
@@ -150,9 +150,9 @@ def _number(owner: WrittenResult, name: str, otherwise: Decimal | int | None) ->
     return Decimal(value)
 
 
-def _latencies(found: WrittenResult) -> Iterator[tuple[str | None, Decimal]]:
+def _latencies(figures: WrittenResult) -> Iterator[tuple[str | None, Decimal]]:
     """Mean, least, most and percentiles of completion, or of the whole where only that has any, s."""
-    stated = [(found.object_of(key), unit) for key, unit in _LATENCIES if key in found.entries]
+    stated = [(figures.object_of(key), unit) for key, unit in _LATENCIES if key in figures.entries]
     measured = [(part, unit) for part, unit in stated if _number(part, "max", 0)]
     measured.sort(key=lambda entry: not entry[0].object_of("percentile").entries)
     for part, unit in measured[:1]:
@@ -164,8 +164,8 @@ def _latencies(found: WrittenResult) -> Iterator[tuple[str | None, Decimal]]:
 
 
 def _percentiles(part: WrittenResult) -> dict[Decimal, Decimal]:
-    found = part.object_of("percentile")
-    values = {key: _number(found, key, None) for key in found.entries if parse_decimal(key) != 0}
+    percentiles = part.object_of("percentile")
+    values = {key: _number(percentiles, key, None) for key in percentiles.entries if parse_decimal(key) != 0}
     percents = {key: parse_decimal(key) for key in values}
     if any(percent is None or percent > 100 for percent in percents.values()):
         raise part.entry_error("has a percentile that is not one")

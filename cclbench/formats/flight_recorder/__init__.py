@@ -224,12 +224,12 @@ def _payload_bytes(entry: _Entry, path: Path, at: int) -> int | None:
         _side_bytes(entry.input_sizes, entry.input_dtypes),
         _side_bytes(entry.output_sizes, entry.output_dtypes),
     )
-    known = [side for side in sides if side is not None]
-    if not known or (len(known) < 2 and _kind(entry.profiling_name) in _UNEVEN):
+    sizes = [side for side in sides if side is not None]
+    if not sizes or (len(sizes) < 2 and _kind(entry.profiling_name) in _UNEVEN):
         return None
-    if max(known) > MOST_BYTES:
+    if max(sizes) > MOST_BYTES:
         raise damaged_error(path, f"entry {at:,} has tensors of an impossible size")
-    return max(known)
+    return max(sizes)
 
 
 def _side_bytes(shapes: Sequence[Shape], dtypes: Sequence[str]) -> int | None:

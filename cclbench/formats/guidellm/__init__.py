@@ -183,13 +183,13 @@ def _answered(metrics: WrittenResult, name: str) -> dict[str, Any]:
 
 def _distribution(metrics: WrittenResult, name: str, left_out: Counter[str]) -> dict[str, object]:
     """Values by stat; none of an empty distribution, or of one that contains requests without a time."""
-    found = _answered(metrics, name)
-    if not found.get("count"):
+    summary = _answered(metrics, name)
+    if not summary.get("count"):
         return {}
-    if found.get("min") == 0:
+    if summary.get("min") == 0:
         left_out[_AS_ZERO] += 1
         return {}
-    stats: dict[str, object] = {stat: found.get(key) for key, stat in _STATS.items()}
+    stats: dict[str, object] = {stat: summary.get(key) for key, stat in _STATS.items()}
     percentiles = _part(metrics, name, "successful", "percentiles").entries
     stats |= {stat: percentiles.get(key) for key, stat in _PERCENTILES.items()}
     return {stat: value for stat, value in stats.items() if value is not None}

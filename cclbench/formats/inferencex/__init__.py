@@ -161,13 +161,13 @@ class InferenceX(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """The figures of every result, numbered from 0."""
-        found = list(inference_results(path))
-        results = [result for result in found if result is not None]
+        all_results = list(inference_results(path))
+        results = [result for result in all_results if result is not None]
         if not results:
             raise InputError("has no result with tput_per_gpu", where=str(path), hint="pass agg_*.json")
         rows = [row for number, result in enumerate(results) for row in _figure_rows(result, number)]
         counts = {
-            _OTHER_KIND: len(found) - len(results),
+            _OTHER_KIND: len(all_results) - len(results),
             _CONTRADICT: sum(result.contradicts for result in results),
         }
         return Evidence(

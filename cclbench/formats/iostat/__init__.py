@@ -87,8 +87,8 @@ class Iostat(EvidenceReader):
     def read(self, path: Path) -> Evidence:
         """Rows of each device in each report but the first."""
         rows, left_out = StorageRows(), Counter[str]()
-        found = _json_cells(path) if _is_json(path) else _text_cells(path, left_out)
-        for sample, device, cells in found:
+        cell_rows = _json_cells(path) if _is_json(path) else _text_cells(path, left_out)
+        for sample, device, cells in cell_rows:
             if sample:
                 _add_device(rows, device, sample, cells)
             else:
@@ -137,8 +137,8 @@ def _add_device(rows: StorageRows, device: str, sample: int, cells: _Cells) -> N
 
 def _json_cells(path: Path) -> Iterator[tuple[int, str, _Cells]]:
     """Number of the report, 0 for the first, device and cells of each row."""
-    (whole,) = listed_results(path)
-    for host in whole.object_of("sysstat").objects_of("hosts"):
+    (report,) = listed_results(path)
+    for host in report.object_of("sysstat").objects_of("hosts"):
         for sample, statistics in enumerate(host.objects_of("statistics")):
             for disk in statistics.objects_of("disk"):
                 device = disk.entries.get("disk_device")

@@ -107,7 +107,7 @@ def split_attempts(rank: Int64, step: Int64) -> Attempts:
     """
     by_rank = np.argsort(rank, kind="stable")
     kept = np.concatenate(
-        [_kept(by_rank[rank[by_rank] == one], step) for one in np.unique(rank)] or [by_rank]
+        [_kept(by_rank[rank[by_rank] == rank_label], step) for rank_label in np.unique(rank)] or [by_rank]
     )
     order = slice(0, len(rank)) if len(kept) == len(rank) and (np.diff(kept) == 1).all() else kept
     own_rank, own_step = rank[order], step[order]
@@ -123,15 +123,15 @@ def split_attempts(rank: Int64, step: Int64) -> Attempts:
 
 def _kept(lines: Int64, step: Int64) -> Int64:
     """The lines of one rank, each step of an attempt once."""
-    own = step[lines]
-    grown = np.diff(own)
+    steps = step[lines]
+    grown = np.diff(steps)
     if (grown > 0).all():
         return lines
-    distinct, counts = np.unique(own, return_counts=True)
+    distinct, counts = np.unique(steps, return_counts=True)
     if len(distinct) < 2 or np.median(counts) < 2:
         return np.asarray(lines[np.concatenate([[True], grown != 0])], np.int64)
     usual = int(np.median(np.diff(distinct)))
     if -grown.min() > 2 * usual:
         return np.asarray(lines[np.concatenate([[True], grown != 0])], np.int64)
-    _, firsts = np.unique(own, return_index=True)
+    _, firsts = np.unique(steps, return_index=True)
     return np.asarray(lines[firsts], np.int64)

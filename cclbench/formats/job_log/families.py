@@ -59,8 +59,8 @@ class Family:
         """The pattern of a line, from `head` on."""
         skip = rb"[^\n]*?"
         if self.separator:
-            one = re.escape(self.separator)
-            skip = rb"(?:[^" + one + rb"\n]*+" + one + rb")*? *"
+            separator = re.escape(self.separator)
+            skip = rb"(?:[^" + separator + rb"\n]*+" + separator + rb")*? *"
         parts = [
             b"(?:" + skip + field.key + b"(?P<" + field.column.encode() + b">" + NUMBER
             + (rb")(?![\d.,KMBGT])" if field.is_exact else rb"[KMBGT]?)") + field.after + b")?"

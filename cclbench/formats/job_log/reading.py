@@ -82,7 +82,7 @@ def _matched_columns(family: Family, pattern: re.Pattern[bytes], block: bytes) -
         return {}
     texts = dict(zip(names, zip(*lines, strict=True), strict=True))
     labels = [texts.pop(name) for name in ("task", "rank") if name in texts]
-    columns = {name: stamp_ns(of) if name == "stamp" else numbers(of) for name, of in texts.items()}
+    columns = {name: stamp_ns(cells) if name == "stamp" else numbers(cells) for name, cells in texts.items()}
     if labels:
         columns["rank"] = whole_numbers(numbers([a or b for a, b in zip(*labels, strict=True)]))
     return columns

@@ -123,23 +123,25 @@ class TaggedScalars:
 
     def columns(self) -> StepColumns | None:
         """A line for each scalar of the tag that marks the trainer, else of the most frequent tag."""
-        producer, known = next((one for one in PRODUCERS if next(iter(one[1])) in self._places), (_ANY, {}))
+        producer, by_tag = next(
+            (candidate for candidate in PRODUCERS if next(iter(candidate[1])) in self._places), (_ANY, {})
+        )
         if not self._places:
             return None
-        lead = next(iter(known), max(self._places, key=lambda tag: len(self._places[tag])))
+        lead = next(iter(by_tag), max(self._places, key=lambda tag: len(self._places[tag])))
         columns = StepColumns(producer)
         places, steps = np.array(self._places[lead]), np.array(self._steps[lead])
         columns.count = len(steps)
         columns.append("rank", np.full(len(steps), UNKNOWN))
         columns.append("step", steps.astype(np.float64))
         columns.append("stamp", nanoseconds(np.array(self._walls[lead])))
-        for tag, (name, factor) in known.items():
+        for tag, (name, factor) in by_tag.items():
             if tag in self._places:
-                own, values = np.array(self._steps[tag]), np.full(len(steps), np.nan)
+                tag_steps, values = np.array(self._steps[tag]), np.full(len(steps), np.nan)
                 after = np.searchsorted(places, np.array(self._places[tag]))
                 for line in (after - 1, after):
                     near = line.clip(0, len(steps) - 1)
-                    alike = steps[near] == own
+                    alike = steps[near] == tag_steps
                     values[near[alike]] = np.array(self._values[tag])[alike]
                 columns.append(name, scaled(values, factor))
         return columns

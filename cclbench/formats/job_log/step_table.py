@@ -49,7 +49,7 @@ class StepColumns:
 
     def column(self, name: str) -> Float64:
         """Values of all lines, and no longer kept; NaN if the family lacks the column."""
-        return self._taken(name) if name in self._columns else np.full(self.count, np.nan)
+        return self._pop_column(name) if name in self._columns else np.full(self.count, np.nan)
 
     def whole_column(self, name: str) -> Int64:
         """Whole values of all lines; `UNKNOWN` where there is none."""
@@ -58,16 +58,16 @@ class StepColumns:
     def stamps(self) -> Int64:
         """When the lines were written, ns."""
         if self.has_column("stamp"):
-            return self._taken("stamp")
+            return self._pop_column("stamp")
         milliseconds = self.whole_column("time_ms")
         fits = (milliseconds != UNKNOWN) & (milliseconds < LATEST_NS // 1_000_000)
         return np.where(fits, milliseconds, 0) * 1_000_000 + np.where(fits, 0, UNKNOWN)
 
     def ranks(self) -> Int64:
         """Labels of the lines; `UNKNOWN` without one."""
-        return self._taken("rank")
+        return self._pop_column("rank")
 
-    def _taken(self, name: str) -> npt.NDArray[Any]:
+    def _pop_column(self, name: str) -> npt.NDArray[Any]:
         values = self._columns.pop(name)
         return np.frombuffer(values, values.typecode)
 
@@ -105,8 +105,8 @@ def step_table(lines: StepColumns, facts: dict[str, int]) -> tuple[pa.Table, int
     elif lines.has_column("consumed_tokens"):
         consumed = lines.whole_column("consumed_tokens")[order]
         gain = np.diff(consumed, prepend=UNKNOWN)
-        known = ~attempts.first & (consumed != UNKNOWN) & (np.roll(consumed, 1) != UNKNOWN) & (gain > 0)
-        tokens = np.where(known, gain // np.maximum(attempts.steps, 1), UNKNOWN)
+        has_gain = ~attempts.first & (consumed != UNKNOWN) & (np.roll(consumed, 1) != UNKNOWN) & (gain > 0)
+        tokens = np.where(has_gain, gain // np.maximum(attempts.steps, 1), UNKNOWN)
         columns["tokens"] = _nullable(tokens, pa.int64())
     for name in ("memory_bytes", "running", "waiting"):
         if lines.has_column(name):
@@ -144,9 +144,9 @@ def _attempts(rank: Int64, step: Int64) -> Attempts:
         ones = np.ones_like(step)
         return Attempts(np.arange(len(step)), 0 * ones, UNKNOWN * ones, ones == 0, 0)
     numbered = np.flatnonzero(step != UNKNOWN)
-    found = split_attempts(rank[numbered], step[numbered])
-    order = numbered[found.order]
-    return Attempts(order, found.restart, found.steps, found.first, len(rank) - len(order))
+    attempts = split_attempts(rank[numbered], step[numbered])
+    order = numbered[attempts.order]
+    return Attempts(order, attempts.restart, attempts.steps, attempts.first, len(rank) - len(order))
 
 
 def _durations(
@@ -180,8 +180,8 @@ def _step_times(
             yield 1, nanoseconds(counts / lines.column("samples_per_s")[order])
     if not lines.is_server:
         before = np.roll(end, 1)
-        known = ~attempts.first & (end != UNKNOWN) & (before != UNKNOWN) & (end > before)
-        yield 2, np.where(known, (end - before) // np.maximum(attempts.steps, 1), UNKNOWN)
+        has_interval = ~attempts.first & (end != UNKNOWN) & (before != UNKNOWN) & (end > before)
+        yield 2, np.where(has_interval, (end - before) // np.maximum(attempts.steps, 1), UNKNOWN)
 
 
 def _clock_times(elapsed: Float64, attempts: Attempts) -> Int64:

@@ -77,10 +77,12 @@ class Stacks:
 
     @staticmethod
     def _stack_line(frames: list[tuple[str, bool, str | None] | None]) -> str:
-        known = [frame for frame in frames if frame is not None]
-        python = [text for text, is_python, _ in known if is_python]
-        operator = next((name for _, _, name in known if name), None)
-        shown = python or list(dict.fromkeys(text for text, _, _ in known)) or [_RUNTIME] * bool(frames)
+        resolved_frames = [frame for frame in frames if frame is not None]
+        python = [text for text, is_python, _ in resolved_frames if is_python]
+        operator = next((name for _, _, name in resolved_frames if name), None)
+        shown = (
+            python or list(dict.fromkeys(text for text, _, _ in resolved_frames)) or [_RUNTIME] * bool(frames)
+        )
         ellipsis = ["…"] if len(shown) > MOST_FRAMES else []
         first = [operator] if operator and python else []
         return _BETWEEN.join([*first, *shown[:MOST_FRAMES], *ellipsis])

@@ -229,10 +229,10 @@ def _add_timing(
     size = record.message * header.n_ranks if kind in _PER_RANK else record.message
     if size > MOST_BYTES:
         raise damaged_error(path, "has an impossible size", line=at)
-    known = kind in _PER_RANK or kind in _AS_STATED
+    has_size = kind in _PER_RANK or kind in _AS_STATED
     ns = round(Decimal(str(record.time)) * _NS_PER_US)
     # The plugin writes 0 for a time that it could not measure, and for its bandwidths.
-    algbw, busbw = (record.algbw, record.busbw) if ns and known else (None, None)
+    algbw, busbw = (record.algbw, record.busbw) if ns and has_size else (None, None)
     counts.contradicting += any(
         bandwidth is not None and abs(bandwidth - factor * size / ns) > _PRINTED * (1 + bandwidth)
         for bandwidth, factor in ((algbw, 1.0), (busbw, bus_factor(kind or "", header.n_ranks)))
@@ -249,7 +249,7 @@ def _add_timing(
         group_size=header.n_ranks,
         nodes=header.nnodes,
         seq=record.seq,
-        bytes=size if known else None,
+        bytes=size if has_size else None,
         dur_ns=ns or None,
         algbw=None if algbw is None else round(algbw * 1e9, 0),
         busbw=None if busbw is None else round(busbw * 1e9, 0),

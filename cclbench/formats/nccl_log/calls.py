@@ -142,9 +142,9 @@ class LogReading:
         kind = kind_of(name)
         dtype = DATATYPES[int(datatype)] if int(datatype) < len(DATATYPES) else None
         element = element_bytes(dtype)
-        known = element is not None and kind is not None and name.lower() not in _UNEVEN
+        has_payload = element is not None and kind is not None and name.lower() not in _UNEVEN
         parts = size if kind in _OF_EACH_RANK else 1
-        payload = int(count) * (element or 0) * parts if known else -1
+        payload = int(count) * (element or 0) * parts if has_payload else -1
         if payload > MOST_BYTES or not 0 < size <= _MOST_RANKS:
             return -1
         index = self._live.get((process, pointer))

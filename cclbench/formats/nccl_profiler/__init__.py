@@ -93,8 +93,8 @@ class NcclProfiler(EvidenceReader):
         if _EXAMPLE.match(head):
             return 0.95
         line = head.lstrip()[:1024]
-        known = line.startswith((b'{"type":"Profiler', b'{"recordType":')) and b'"pid":' in line
-        return 0.9 if known and (b'"commId"' in line or b'"eventAddr"' in line) else 0.0
+        is_record = line.startswith((b'{"type":"Profiler', b'{"recordType":')) and b'"pid":' in line
+        return 0.9 if is_record and (b'"commId"' in line or b'"eventAddr"' in line) else 0.0
 
     def read(self, path: Path) -> Evidence:
         """A timing for each collective and transfer; `InputError` with the damaged line."""

@@ -111,21 +111,23 @@ class NcclRas(EvidenceReader):
         of_job = _ranks_of_job(snapshot.communicators)
         timings, groups = Timings(path), dict[tuple[int, ...], None]()
         for number, communicator in enumerate(snapshot.communicators):
-            ranks = tuple(sorted(of_job[one.place] for one in communicator.members if one.place in of_job))
-            known = len(set(ranks)) == communicator.size
-            if known:
+            ranks = tuple(
+                sorted(of_job[member.place] for member in communicator.members if member.place in of_job)
+            )
+            has_all_ranks = len(set(ranks)) == communicator.size
+            if has_all_ranks:
                 groups[ranks] = None
             totals = Counter[str]()
-            for one in communicator.ranks:
-                totals.update(one.collective_counts)
-            for one in communicator.ranks:
+            for rank in communicator.ranks:
+                totals.update(rank.collective_counts)
+            for rank in communicator.ranks:
                 for name in (name for name, total in totals.items() if total):
-                    calls = one.collective_counts.get(name, 0)
+                    calls = rank.collective_counts.get(name, 0)
                     timings.add_row(
-                        rank=of_job.get(one.place),
+                        rank=of_job.get(rank.place),
                         kind=kind_of(name),
                         library="nccl",
-                        group=group_id(ranks) if known else None,
+                        group=group_id(ranks) if has_all_ranks else None,
                         group_size=communicator.size,
                         communicator=number,
                         seq=calls,
@@ -147,13 +149,13 @@ class NcclRas(EvidenceReader):
         hosts, processes = dict[str, str](), dict[tuple[str, int], int]()
         for number, communicator in enumerate(snapshot.communicators):
             communicator.hash, communicator.secondary_hash = hex(number + 1), ""
-            for one in communicator.members:
-                place = one.host, one.pid
-                one.pid = processes.setdefault(place, len(processes) + 1)
-                one.host = hosts.setdefault(place[0], f"host-{len(hosts) + 1}")
+            for member in communicator.members:
+                place = member.host, member.pid
+                member.pid = processes.setdefault(place, len(processes) + 1)
+                member.host = hosts.setdefault(place[0], f"host-{len(hosts) + 1}")
                 redactor.count("host", Counter({METADATA: 1}))
-                one.collective_counts = {
-                    _published_name(name, redactor): calls for name, calls in one.collective_counts.items()
+                member.collective_counts = {
+                    _published_name(name, redactor): calls for name, calls in member.collective_counts.items()
                 }
         snapshot.nccl_version, counts = redactor.text(snapshot.nccl_version, "nccl_version")
         redactor.count("nccl_version", counts)
@@ -178,7 +180,7 @@ def _decode(path: Path) -> _RasSnapshot:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise damaged_error(path, reason_of(error), hint=hint) from None
     for communicator in snapshot.communicators:
-        places = [one.rank for one in communicator.members]
+        places = [member.rank for member in communicator.members]
         if len(set(places)) < len(places) or max(places, default=0) >= communicator.size:
             what = f"has a communicator of {communicator.size} whose ranks are not distinct, or beyond it"
             raise damaged_error(path, what, hint=hint)
@@ -187,11 +189,11 @@ def _decode(path: Path) -> _RasSnapshot:
 
 def _ranks_of_job(communicators: list[_RasCommunicator]) -> dict[Place, int]:
     """The ranks in the largest communicator, if it has all places of the job; else none."""
-    everyone = {one.place for communicator in communicators for one in communicator.members}
+    everyone = {member.place for communicator in communicators for member in communicator.members}
     orders = [
-        {one.place: one.rank for one in communicator.members}
+        {member.place: member.rank for member in communicator.members}
         for communicator in communicators
-        if communicator.size == len(everyone) == len({one.place for one in communicator.members})
+        if communicator.size == len(everyone) == len({member.place for member in communicator.members})
     ]
     return orders[0] if orders and all(order == orders[0] for order in orders) else {}
 
@@ -201,15 +203,15 @@ def _notes(snapshot: _RasSnapshot, of_job: dict[Place, int]) -> Iterator[str]:
     silent, failed = dict[Place, str](), dict[Place, str]()
     for number, communicator in enumerate(snapshot.communicators):
 
-        def label(one: _Rank, number: int = number) -> str:
-            known = one.place in of_job
-            return f"rank {of_job[one.place]}" if known else f"rank {one.rank} of communicator {number}"
+        def label(rank: _Rank, number: int = number) -> str:
+            in_job = rank.place in of_job
+            return f"rank {of_job[rank.place]}" if in_job else f"rank {rank.rank} of communicator {number}"
 
-        for one in communicator.missing_ranks:
-            silent.setdefault(one.place, f"{label(one)} {_absence(one.status)}")
-        for one in communicator.ranks:
-            if words := _errors(one.status):
-                failed.setdefault(one.place, f"{label(one)} ({', '.join(words)})")
+        for rank in communicator.missing_ranks:
+            silent.setdefault(rank.place, f"{label(rank)} {_absence(rank.status)}")
+        for rank in communicator.ranks:
+            if words := _errors(rank.status):
+                failed.setdefault(rank.place, f"{label(rank)} ({', '.join(words)})")
     for what, ranks in (("ranks are missing", silent), ("ranks report errors", failed)):
         if ranks:
             more = f", and {len(ranks) - _MOST_LISTED:,} more" if len(ranks) > _MOST_LISTED else ""

@@ -59,8 +59,8 @@ class NcclTests(EvidenceReader):
     def sniff(self, head: bytes) -> float:
         """Sure of the benchmarks' own first lines."""
         head = strip_decoration(head)
-        known = any(pattern.match(head) for pattern in (_CSV, _JSON, _ROCM_JSON)) or _PRINTED.search(head)
-        return 0.9 if known else 0.0
+        match = any(pattern.match(head) for pattern in (_CSV, _JSON, _ROCM_JSON)) or _PRINTED.search(head)
+        return 0.9 if match else 0.0
 
     def read(self, path: Path) -> Evidence:
         """Every row of every table; `InputError` with the damaged line of a JSON or CSV file."""

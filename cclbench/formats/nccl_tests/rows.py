@@ -77,8 +77,8 @@ class SweepRows:
             self.left_out["without a time"] += 1
             return
         ns = exact_nanoseconds(time, per_unit=_NS_PER_US)
-        known = all(rate is None or is_believable(rate) for rate in (figures.algbw, figures.busbw))
-        if ns is None or not known or not 0 <= size <= MOST_BYTES:
+        is_plausible = all(rate is None or is_believable(rate) for rate in (figures.algbw, figures.busbw))
+        if ns is None or not is_plausible or not 0 <= size <= MOST_BYTES:
             raise damaged_error(self.path, "has an impossible size, time or bandwidth", line=line)
         figure = row_contradiction(heading, size, figures)
         if figure is not None:

@@ -212,8 +212,8 @@ def _sums(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.Array | None:
 
 def _files(folder: Path, table: str) -> Iterator[Path]:
     """The file of a table, or its numbered parts in order."""
-    if (whole := folder / f"{table}.parquet").is_file():
-        yield whole
+    if (path := folder / f"{table}.parquet").is_file():
+        yield path
     for number in count():
         if not (part := folder / f"{table}_{number}.parquet").is_file():
             return
@@ -226,8 +226,8 @@ def _batches(path: Path, required: tuple[str, ...]) -> Iterator[tuple[pa.RecordB
         missing = [name for name in required if name not in file.schema_arrow.names]
         if missing:
             raise InputError(f"has no column {missing[0]}", where=str(path), hint=_AGAIN)
-        wanted = {*required, *_TEXTS, *_NUMBERS}
-        columns = [name for name in file.schema_arrow.names if name in wanted]
+        used_columns = {*required, *_TEXTS, *_NUMBERS}
+        columns = [name for name in file.schema_arrow.names if name in used_columns]
         for name in columns:
             kind, expected = file.schema_arrow.field(name).type, "texts" if name in _TEXTS else "numbers"
             if not (_is_text(kind) if name in _TEXTS else _is_number(kind)):

@@ -100,8 +100,10 @@ class CapturedProcesses:
 
     def count_rows(self, member: str, *tables: str) -> int:
         """Number of a member's rows in these tables; by default in all tables of device work."""
-        known = (table for table in tables or _WORK if table in self.database.tables)
-        return sum(self.database.count_rows(table, self.of_process(member, table)) for table in known)
+        present_tables = (table for table in tables or _WORK if table in self.database.tables)
+        return sum(
+            self.database.count_rows(table, self.of_process(member, table)) for table in present_tables
+        )
 
     def of_process(self, member: str, table: str) -> str:
         """SQL condition for a member's rows of a table; none match if members share it without processes."""
@@ -177,8 +179,8 @@ def profiler_diagnostics(database: Database) -> list[str]:
         DIAGNOSTICS, columns, "severity IN (2, 3)", "GROUP BY 1, 2", needs=["severity", "text"]
     )
     for severity, text, count in rows:
-        if known := LOST.search(text or ""):
-            lost[known[0]] = lost.get(known[0], 0) + count
+        if match := LOST.search(text or ""):
+            lost[match[0]] = lost.get(match[0], 0) + count
         else:
             other_counts[severity] += count
     notes = [f"the profiler warns ({count}x): {text}" for text, count in sorted(lost.items())]

@@ -67,8 +67,8 @@ def _gpu_samples(
             dropped[_NAMELESS] = database.count_rows(table)
         return
     owners = _gpu_metric_owners(capture)
-    known = ", ".join(str(kind) for kinds in owners.values() for kind in kinds)
-    if first and (unused := database.count_rows(table, f"typeId NOT IN ({known})" if known else "")):
+    type_ids = ", ".join(str(kind) for kinds in owners.values() for kind in kinds)
+    if first and (unused := database.count_rows(table, f"typeId NOT IN ({type_ids})" if type_ids else "")):
         dropped["GPU metric of a GPU that no rank is known to use"] = unused
     device_by_gpu = owners.get(member, {})
     if not device_by_gpu:
@@ -205,11 +205,11 @@ def _sample_times(capture: CapturedProcesses, column: pa.Array) -> Int64:
 
 
 def _counter_table(
-    rows: pa.RecordBatch, known: str | None, name: str, *, scaled: npt.NDArray[np.float64], **columns: Any
+    rows: pa.RecordBatch, counter: str | None, name: str, *, scaled: npt.NDArray[np.float64], **columns: Any
 ) -> pa.Table:
-    """A table of `COUNTERS`: the values `scaled` if the counter is `known`, else unchanged."""
-    columns |= {"counter": known or name, "unit": COUNTER_UNITS[known] if known else None}
-    columns["value"] = pa.array(scaled) if known else rows["value"]
+    """A table of `COUNTERS`: the values `scaled` under the standard name `counter`, else unchanged."""
+    columns |= {"counter": counter or name, "unit": COUNTER_UNITS[counter] if counter else None}
+    columns["value"] = pa.array(scaled) if counter else rows["value"]
     arrays = []
     for field in COUNTERS:
         column = columns.get(field.name)

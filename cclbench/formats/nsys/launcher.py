@@ -76,7 +76,9 @@ def _torchrun_options(command: Sequence[str]) -> dict[str, str] | None:
 
 def _full_option(name: str) -> str:
     """The full name of an option that argparse lets be abbreviated, of those used here."""
-    return next((known for known in (_NODES, _PROCESSES) if len(name) > 1 and known.startswith(name)), name)
+    return next(
+        (option for option in (_NODES, _PROCESSES) if len(name) > 1 and option.startswith(name)), name
+    )
 
 
 def _torchrun_variables(database: Database) -> dict[str, str]:

@@ -71,7 +71,7 @@ def nvtx_rows(reader: TableReader) -> Iterator[Rows]:
 
 
 def mpi_calls(reader: TableReader, stated: StatedPayloads) -> Iterator[Rows]:
-    """Rows of MPI calls; adds the sizes that they state to `told`."""
+    """Rows of MPI calls; adds the sizes that they state to `stated`."""
     columns: Columns = {"name": ("textId",), "track": ("globalTid",)}
     columns |= {"size": ("size",), "received": ("recvSize",)}
     for table in MPI:
@@ -90,8 +90,8 @@ def _range_texts(reader: TableReader, batch: pa.RecordBatch) -> pa.Array:
     if not len(ids):
         return text
     unique, inverse = np.unique(ids, return_inverse=True)
-    known = reader.database.string_ids(unique.tolist())
-    words = pa.array([known.get(i, NO_NAME) for i in unique.tolist()], text.type)
+    strings = reader.database.string_ids(unique.tolist())
+    words = pa.array([strings.get(i, NO_NAME) for i in unique.tolist()], text.type)
     return pc.replace_with_mask(text, registered, words.take(pa.array(inverse)))
 
 

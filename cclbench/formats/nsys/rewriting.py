@@ -65,14 +65,14 @@ class DatabaseRewriter:
 
     def rewrite_into(self, scratch: Path | None) -> None:
         """Write a database of the changed rows to `scratch`; without it, count what would change."""
-        with Database(self._path) as known:  # rejects a file that is cut, damaged or still being written
-            self._layout = payload_layout(known)
+        with Database(self._path) as database:  # rejects a file that is cut, damaged or still being written
+            self._layout = payload_layout(database)
             self._tables = {
                 table: [name for name in columns if self._is_published(name)]
-                for table, columns in known.tables.items()
+                for table, columns in database.tables.items()
                 if self._is_published(table)
             }
-            for table, columns in known.tables.items():
+            for table, columns in database.tables.items():
                 left_out = len(columns) - len(self._tables.get(table, ()))
                 if left_out:
                     self._redactor.count(self._redactor.text(table)[0], {UNREAD: left_out})
@@ -104,9 +104,11 @@ class DatabaseRewriter:
         database.execute("ATTACH ? AS anew", [anew.absolute().as_uri()])
         for table in self._tables:
             described = database.execute(f"PRAGMA table_info({_quote_identifier(table)})").fetchall()
-            own = [row for row in described if row[1].decode() in self._tables[table]]
-            keys = [_quote_identifier(row[1].decode()) for row in own if row[5]]
-            types = {row[1].decode(): _TYPE.match(row[2].decode(errors="replace").upper()) for row in own}
+            column_rows = [row for row in described if row[1].decode() in self._tables[table]]
+            keys = [_quote_identifier(row[1].decode()) for row in column_rows if row[5]]
+            types = {
+                row[1].decode(): _TYPE.match(row[2].decode(errors="replace").upper()) for row in column_rows
+            }
             columns = [f"{_quote_identifier(name)} {kind[0] if kind else ''}" for name, kind in types.items()]
             if len(keys) == 1 and f"{keys[0]} INTEGER" in columns:
                 columns[columns.index(f"{keys[0]} INTEGER")] += " PRIMARY KEY"
@@ -234,8 +236,8 @@ def _apply_changes(
     by: str | None,
     changes: list[tuple[bytes, bytes, bytes | None]],
 ) -> None:
-    known = {(old, name): new for old, new, name in changes}
-    database.create_function("changed", 2, lambda old, name: known.get((old, name)))
+    replacements = {(old, name): new for old, new, name in changes}
+    database.create_function("changed", 2, lambda old, name: replacements.get((old, name)))
     value = _quote_identifier(column)
     name_sql = f"CAST({_quote_identifier(by)} AS BLOB)" if by else "NULL"
     new = f"changed(CAST({value} AS BLOB), {name_sql})"
@@ -245,7 +247,7 @@ def _apply_changes(
     )
 
 
-def _authorize_action(action: int, *_of: str | None) -> int:
+def _authorize_action(action: int, *_names: str | None) -> int:
     return sqlite3.SQLITE_DENY if action in _REFUSED else sqlite3.SQLITE_OK
 
 

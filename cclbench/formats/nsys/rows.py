@@ -256,8 +256,8 @@ class TableReader:
         ):
             return ""
         mine = self.capture.of_process(self.member, KERNELS)
-        known = " AND ".join(filter(None, (mine, '"correlationId" != 0')))
-        kernels = f'SELECT "correlationId" FROM "{KERNELS}" WHERE {known}'  # noqa: S608 - own names
+        condition = " AND ".join(filter(None, (mine, '"correlationId" != 0')))
+        kernels = f'SELECT "correlationId" FROM "{KERNELS}" WHERE {condition}'  # noqa: S608 - own names
         return f'coalesce("correlationId", 0) NOT IN ({kernels})'
 
     def _call_rows(self, table: str) -> Iterator[Rows]:
@@ -300,8 +300,8 @@ def thread_numbers(ids: pa.Array) -> Int64:
 
 def _copy_name(kind: int, src_kind: int, dst_kind: int) -> str:
     """`Memcpy HtoD (Pinned -> Device)`, as PyTorch's profiler writes it."""
-    known = range(len(_MEMORIES))
-    known_memories = src_kind in known and dst_kind in known
+    memory_kinds = range(len(_MEMORIES))
+    known_memories = src_kind in memory_kinds and dst_kind in memory_kinds
     way = f" ({_MEMORIES[src_kind]} -> {_MEMORIES[dst_kind]})" if known_memories else ""
     return f"Memcpy {_COPY_KINDS.get(kind, ('of unknown kind', None))[0]}{way}"
 

@@ -78,14 +78,14 @@ def begins_iteration(graphs: Int64) -> Mask:
     previous, following = np.unique(np.stack([graphs[:-1], graphs[1:]]), axis=1)
     chained = np.isin(graphs[:-1], _unique_values(previous)) & np.isin(graphs[1:], _unique_values(following))
     begins[1:] = ~(chained & (graphs[:-1] != graphs[1:]))
-    known, count = np.unique(graphs[begins], return_counts=True)
-    return begins & np.isin(graphs, known[count > 1])
+    graph_ids, count = np.unique(graphs[begins], return_counts=True)
+    return begins & np.isin(graphs, graph_ids[count > 1])
 
 
 def _launch_period(graphs: Int64) -> int:
     """Number of launches after which the sequence repeats throughout; 0 if it does not."""
-    known, counts = np.unique(graphs, return_counts=True)
-    apart = np.diff(np.flatnonzero(graphs == known[counts.argmin()]))
+    graph_ids, counts = np.unique(graphs, return_counts=True)
+    apart = np.diff(np.flatnonzero(graphs == graph_ids[counts.argmin()]))
     if not len(apart) or (apart != apart[0]).any():
         return 0
     period = int(apart[0])
@@ -94,5 +94,5 @@ def _launch_period(graphs: Int64) -> int:
 
 def _unique_values(values: Int64) -> Int64:
     """The values that occur once."""
-    known, counts = np.unique(values, return_counts=True)
-    return np.asarray(known[counts == 1], np.int64)
+    distinct_values, counts = np.unique(values, return_counts=True)
+    return np.asarray(distinct_values[counts == 1], np.int64)

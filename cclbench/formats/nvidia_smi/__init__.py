@@ -227,11 +227,11 @@ def _drop_repeated(samples: _Samples) -> _Samples:
 
 def _sample_spacing(stamps: list[int | None]) -> Decimal | None:
     """Mean seconds between samples; None if a gap differs from it by more than one second."""
-    known = [at for at in stamps if at is not None]
-    if len(known) < 2 or len(known) < len(stamps):
+    times = [at for at in stamps if at is not None]
+    if len(times) < 2 or len(times) < len(stamps):
         return None
-    mean = Decimal(known[-1] - known[0]) / (len(known) - 1)
-    even = all(abs(later - earlier - mean) <= 1 for earlier, later in pairwise(known))
+    mean = Decimal(times[-1] - times[0]) / (len(times) - 1)
+    even = all(abs(later - earlier - mean) <= 1 for earlier, later in pairwise(times))
     return mean if mean > 0 and even else None
 
 

@@ -302,8 +302,10 @@ def write_json(output: BinaryIO, value: object) -> None:
     output.flush()
 
 
-def read_archive(library: Any, path: str, output: BinaryIO, wanted: Callable[[], Sequence[int]]) -> None:
-    """Write the definitions, then the events of the locations `wanted`; `DamagedError` for others."""
+def read_archive(
+    library: Any, path: str, output: BinaryIO, read_locations: Callable[[], Sequence[int]]
+) -> None:
+    """Write the definitions, then the events of the locations read; `DamagedError` for others."""
     reader = library.Reader_Open(path)
     library.Reader_SetSerialCollectiveCallbacks(reader)
     definitions = DefinitionReader(library)
@@ -313,7 +315,7 @@ def read_archive(library: Any, path: str, output: BinaryIO, wanted: Callable[[],
     library.Reader_CloseGlobalDefReader(reader, handle)
     named = definitions.named()
     write_json(output, {**named, "creator": library.Reader_GetCreator(reader)})
-    locations = wanted()
+    locations = read_locations()
     if not locations:
         return
     events = EventReader(library, output, locations, named["contexts"])
@@ -322,9 +324,9 @@ def read_archive(library: Any, path: str, output: BinaryIO, wanted: Callable[[],
     local = _open_local_definitions(library, reader)
     library.Reader_OpenEvtFiles(reader)
     for location in locations:
-        if local and (own := library.Reader_GetDefReader(reader, location)):
-            library.Reader_ReadAllLocalDefinitions(reader, own)
-            library.Reader_CloseDefReader(reader, own)
+        if local and (location_reader := library.Reader_GetDefReader(reader, location)):
+            library.Reader_ReadAllLocalDefinitions(reader, location_reader)
+            library.Reader_CloseDefReader(reader, location_reader)
         library.Reader_GetEvtReader(reader, location)
     if local:
         library.Reader_CloseDefFiles(reader)

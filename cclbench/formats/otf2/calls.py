@@ -82,8 +82,8 @@ class MessageCalls:
         """
         if paused or not self._lanes:
             return
-        places = {one: place for place, one in enumerate(dict.fromkeys(self._lanes))}
-        lane = np.array([places[one] for one in self._lanes], np.int64)
+        places = {key: place for place, key in enumerate(dict.fromkeys(self._lanes))}
+        lane = np.array([places[key] for key in self._lanes], np.int64)
         order = np.lexsort((np.arange(len(lane)), np.array(self._posted, np.uint64), lane))
         first = np.flatnonzero(np.diff(lane[order], prepend=-1))
         number = np.arange(len(lane)) - np.repeat(first, np.diff(np.append(first, len(lane))))
@@ -94,11 +94,11 @@ class MessageCalls:
 
     def _is_row_of_call(self, region: int) -> bool:
         if region not in self._carries:
-            known = self.found.regions.get(region)
+            definition = self.found.regions.get(region)
             self._carries[region] = (
-                known is not None
-                and known.paradigm == definitions.MPI
-                and (called := collective_name(known.name)) is not None
+                definition is not None
+                and definition.paradigm == definitions.MPI
+                and (called := collective_name(definition.name)) is not None
                 and called.library == _LIBRARY
             )
         return self._carries[region]
@@ -107,14 +107,14 @@ class MessageCalls:
         """The payload of a call; None, counted, if nothing is known of it."""
         if call not in self._kept:
             kind, what, comm, peer, tag, sent, received = call
-            made = (
+            payload = (
                 self._message(what, comm, peer, tag, sent + received)
                 if kind == archive.MESSAGE
                 else self._collective(what, comm, peer, sent, received)
             )
-            if made is None:
+            if payload is None:
                 return None
-            self._kept[call] = made
+            self._kept[call] = payload
         return self._kept[call]
 
     def _message(self, what: int, comm: int, peer: int, tag: int, size: int) -> Payload | None:
@@ -122,7 +122,7 @@ class MessageCalls:
         if other is None:
             self.trace.dropped[_NO_PEER] += 1
             return None
-        own, amount = self.member.rank, plausible_amount(size)
+        own_rank, amount = self.member.rank, plausible_amount(size)
         sends = what == archive.SEND
         name = self.found.comm_names[comm]
         return Payload(
@@ -131,8 +131,8 @@ class MessageCalls:
             collective="send" if sends else "recv",
             group_name=name,
             channel=f"{name} tag {tag}",
-            src_rank=own if sends else other,
-            dst_rank=other if sends else own,
+            src_rank=own_rank if sends else other,
+            dst_rank=other if sends else own_rank,
             in_bytes=amount if sends else None,
             out_bytes=None if sends else amount,
         )

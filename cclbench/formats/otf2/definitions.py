@@ -148,9 +148,9 @@ class Definitions(msgspec.Struct, frozen=True, dict=True):
     def ranks(self) -> tuple[MpiProcess, ...]:
         """Processes with threads, those of MPI first and in the order of their ranks."""
         rank_of = {
-            self.locations[one].process: rank
-            for rank, one in reversed(list(enumerate(self.world)))
-            if one in self.locations
+            self.locations[number].process: rank
+            for rank, number in reversed(list(enumerate(self.world)))
+            if number in self.locations
         }
         places: dict[int, tuple[list[int], list[int]]] = {}
         for number, location in self.locations.items():
@@ -164,7 +164,7 @@ class Definitions(msgspec.Struct, frozen=True, dict=True):
         return tuple(
             MpiProcess(str(place), rank_of.get(process), place, *map(tuple, map(sorted, places[process])))
             for place, process in enumerate(order)
-            if any(self.locations[one].events for one in (*places[process][0], *places[process][1]))
+            if any(self.locations[number].events for number in (*places[process][0], *places[process][1]))
         )
 
     @cached_property
@@ -178,18 +178,18 @@ class Definitions(msgspec.Struct, frozen=True, dict=True):
             for number, comm in self.comms.items()
         }
 
-    def comm_ranks(self, comm: int, own: int | None) -> tuple[int, ...] | None:
-        """Global ranks in a communicator, None if unknown; `own` is that of the asking process."""
+    def comm_ranks(self, comm: int, own_rank: int | None) -> tuple[int, ...] | None:
+        """Global ranks in a communicator, None if unknown; `own_rank` is the asking process's."""
         group = self._group_of(comm)
         if group is None:
             return None
-        members = group.members if group.kind == _COMM_GROUP else [] if own is None else [own]
-        known = members and all(0 <= rank < len(self.world) for rank in members)
-        return tuple(members) if known and len(set(members)) == len(members) else None
+        members = group.members if group.kind == _COMM_GROUP else [] if own_rank is None else [own_rank]
+        is_valid = members and all(0 <= rank < len(self.world) for rank in members)
+        return tuple(members) if is_valid and len(set(members)) == len(members) else None
 
-    def global_rank(self, comm: int, rank: int, own: int | None) -> int | None:
+    def global_rank(self, comm: int, rank: int, own_rank: int | None) -> int | None:
         """The global rank of a rank in a communicator, None if there is none."""
-        group, ranks = self._group_of(comm), self.comm_ranks(comm, own)
+        group, ranks = self._group_of(comm), self.comm_ranks(comm, own_rank)
         if group is None or ranks is None:
             return None
         if group.flags & _GLOBAL_MEMBERS:
@@ -199,13 +199,13 @@ class Definitions(msgspec.Struct, frozen=True, dict=True):
     def _group_of(self, comm: int) -> RankGroup | None:
         """The group of a communicator of MPI."""
         group = self.groups.get(self.comms[comm].group) if comm in self.comms else None
-        known = group is not None and group.paradigm == MPI and group.kind in (_COMM_GROUP, _COMM_SELF)
-        return group if known else None
+        is_mpi = group is not None and group.paradigm == MPI and group.kind in (_COMM_GROUP, _COMM_SELF)
+        return group if is_mpi else None
 
     def metric_members(self, metric: int) -> list[MetricMember]:
         """The values of a metric, or of the metric that it is an instance of; empty if it is undefined."""
         listed = self.metrics.get(metric, [])
         if isinstance(listed, int):
             listed = self.metrics.get(listed, [])
-        known = listed if isinstance(listed, list) else []
-        return [self.members[one] for one in known if one in self.members]
+        numbers = listed if isinstance(listed, list) else []
+        return [self.members[number] for number in numbers if number in self.members]

@@ -40,9 +40,9 @@ class MetricSamples:
         for number, key in enumerate(keys.tolist()):
             location, metric, nth = key
             members = self.found.metric_members(metric)
-            own = rows[which.ravel() == number]
+            key_rows = rows[which.ravel() == number]
             if nth >= len(members):
-                self.dropped["values of metrics that the archive does not define"] += len(own)
+                self.dropped["values of metrics that the archive does not define"] += len(key_rows)
                 continue
             member = members[nth]
             scale = float(_BASES[member.base]) ** member.exponent if member.base < len(_BASES) else 1.0
@@ -51,8 +51,8 @@ class MetricSamples:
                 member.name,
                 member.unit,
                 member.mode >> 4,
-                at_ns[own],
-                values[own] * scale,
+                at_ns[key_rows],
+                values[key_rows] * scale,
             )
 
     def _table(
@@ -76,7 +76,7 @@ class MetricSamples:
         if lost := int((~good).sum()):
             self.dropped["values of metrics that are no number"] += lost
         rows = int(good.sum())
-        made = {
+        columns = {
             "counter": pa.repeat(pa.scalar(name or "metric"), rows).dictionary_encode(),
             "unit": pa.repeat(pa.scalar(_UNITS.get(unit), pa.string()), rows).dictionary_encode(),
             "start_ns": pa.array(begin[good]),
@@ -85,7 +85,9 @@ class MetricSamples:
         }
         yield pa.table(
             [
-                made[column.name].cast(column.type) if column.name in made else pa.nulls(rows, column.type)
+                columns[column.name].cast(column.type)
+                if column.name in columns
+                else pa.nulls(rows, column.type)
                 for column in COUNTERS
             ],
             schema=COUNTERS,

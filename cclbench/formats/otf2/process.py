@@ -69,7 +69,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
             where=str(path),
             hint=install_hint("otf2"),
         )
-    with tempfile.TemporaryFile() as said, _started(path, said) as process:
+    with tempfile.TemporaryFile() as stderr, _started(path, stderr) as process:
         try:
             assert process.stdout is not None  # noqa: S101
             text = _read_exactly(process.stdout, _read_size(process.stdout))
@@ -77,11 +77,11 @@ def open_archive(path: Path) -> Iterator[Archive]:
         except (_EndedError, msgspec.DecodeError):
             assert process.stdin is not None  # noqa: S101
             process.stdin.close()  # it waits for nothing else
-            raise _damaged_error(path, process.wait(), said) from None
+            raise _damaged_error(path, process.wait(), stderr) from None
 
 
 @contextmanager
-def _started(path: Path, said: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+def _started(path: Path, stderr: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """The process; it has ended when this ends."""
     # Its modules are found as here, and never in the folder that it is started in.
     places = os.pathsep.join(place for place in sys.path if place)
@@ -89,7 +89,7 @@ def _started(path: Path, said: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
         [sys.executable, "-P", archive.__file__, str(path.absolute())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=said,
+        stderr=stderr,
         env={**os.environ, "PYTHONPATH": places},
     )
     try:
@@ -113,11 +113,11 @@ def _read_exactly(answers: IO[bytes], size: int) -> bytes:
     return content
 
 
-def _damaged_error(path: Path, status: int, said: IO[bytes]) -> InputError:
+def _damaged_error(path: Path, status: int, stderr: IO[bytes]) -> InputError:
     """The error for an archive whose process has failed."""
     if status == archive.DAMAGED:
-        said.seek(max(0, said.seek(0, os.SEEK_END) - _LONGEST_REASON))
-        lines = said.read().decode(errors="replace").splitlines()
+        stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _LONGEST_REASON))
+        lines = stderr.read().decode(errors="replace").splitlines()
         reason = printable(lines[-1]) if lines else "the library gives no reason"
     else:
         ends = status not in (-signal.SIGXCPU, -signal.SIGKILL)

@@ -49,17 +49,17 @@ def read_member(path: Path, name: str) -> Trace:
 
 def _member_rows(path: Path, name: str, trace: Trace) -> Iterator[Rows | pa.Table]:
     with open_archive(path) as opened:
-        found = opened.definitions
-        member = next((one for one in found.ranks if one.name == name), None)
-        if member is None or found.clock is None or not found.clock.resolution:
+        archive_defs = opened.definitions
+        member = next((process for process in archive_defs.ranks if process.name == name), None)
+        if member is None or archive_defs.clock is None or not archive_defs.clock.resolution:
             what = f"has no process {name!r}" if member is None else "has no clock"
             raise InputError(what, where=str(path), hint=HINT)
         if max(*member.threads, *member.streams, 0) >= _MOST_LOCATION:
             raise impossible_value("number of a location", path, HINT)
-        trace.facts = _facts(found, member)
-        if found.clock.realtime_ns is None:
+        trace.facts = _facts(archive_defs, member)
+        if archive_defs.clock.realtime_ns is None:
             trace.notes.append(NO_EPOCH)
-        reader = _BlockReader(path, found, member, trace)
+        reader = _BlockReader(path, archive_defs, member, trace)
         for block in opened.blocks((*member.threads, *member.streams)):
             yield from reader.convert_block(block)
         reader.calls.number_calls(paused=bool(opened.counts.get(PAUSED)))
@@ -69,18 +69,18 @@ def _member_rows(path: Path, name: str, trace: Trace) -> Iterator[Rows | pa.Tabl
             trace.notes.append("the tracer paused: messages and collectives are matched by order alone")
 
 
-def _facts(found: Definitions, member: MpiProcess) -> TraceFacts:
+def _facts(archive_defs: Definitions, member: MpiProcess) -> TraceFacts:
     groups = []
-    for comm, name in found.comm_names.items():
-        ranks = found.comm_ranks(comm, member.rank)
+    for comm, name in archive_defs.comm_names.items():
+        ranks = archive_defs.comm_ranks(comm, member.rank)
         if ranks and member.rank in ranks:
             groups.append(ProcessGroup(name=name, ranks=ranks))
     return TraceFacts(
         rank=member.rank,
         rank_source=None if member.rank is None else "MPI",
         local_rank=member.place,
-        world_size=len(found.world) or None,
-        producer=found.creator or "OTF2",
+        world_size=len(archive_defs.world) or None,
+        producer=archive_defs.creator or "OTF2",
         # The times of all processes are on one clock.
         device_name=None if member.streams else HOST_DEVICE,
         groups=tuple(groups),
@@ -106,8 +106,8 @@ class _BlockReader:
         self.metrics = MetricSamples(self.found, self.trace.dropped)
         self._regions = np.array(sorted(self.found.regions), np.uint64)
         self._devices = {
-            one: int(match[1]) if (match := _STREAM.match(self.found.locations[one].name)) else None
-            for one in self.member.streams
+            stream: int(match[1]) if (match := _STREAM.match(self.found.locations[stream].name)) else None
+            for stream in self.member.streams
         }
 
     def convert_block(self, block: Block) -> Iterator[Rows | pa.Table]:
@@ -142,7 +142,7 @@ class _BlockReader:
         self, block: Block, rows: Int64, code: Int64, begin: Int64, end: Int64
     ) -> Iterator[Rows]:
         used = np.unique(code)
-        regions = [self.found.regions[int(self._regions[one])] for one in used.tolist()]
+        regions = [self.found.regions[int(self._regions[index])] for index in used.tolist()]
         place = np.searchsorted(used, code)
         location = block["location"][rows].astype(np.int64)
         on_stream = np.isin(location, self.member.streams)
@@ -163,7 +163,7 @@ class _BlockReader:
                     start_ns=begin[spans],
                     dur_ns=end[spans] - begin[spans],
                     track=track,
-                    device=[self._devices[one] for one in track.tolist()] if side == "device" else None,
+                    device=[self._devices[stream] for stream in track.tolist()] if side == "device" else None,
                     name_categories=self._library_calls(names) if kind == "op" else None,
                 )
             idle = np.array([not _row_kinds(region, side) for region in regions], np.bool_)

@@ -47,13 +47,13 @@ def collective_amounts(operation: int, ranks: int, sent: int, received: int, *, 
     """The amounts of one rank's part in a collective of so many ranks."""
     kind = KINDS.get(operation)
     even = operation not in _UNEVEN
-    own = one_share(sent, ranks) if even else None
+    share = one_share(sent, ranks) if even else None
     if kind == "all_reduce":
-        return Amounts(own, own)
+        return Amounts(share, share)
     if kind == "all_gather":
-        return Amounts(own, _times(own, ranks))
+        return Amounts(share, _times(share, ranks))
     if kind == "all_to_all":
-        return Amounts(_times(own, ranks), _times(own, ranks))
+        return Amounts(_times(share, ranks), _times(share, ranks))
     if kind == "broadcast":
         size = _positive(received) or (one_share(sent, ranks) if is_root else None)
         return Amounts(size, size)
@@ -61,7 +61,7 @@ def collective_amounts(operation: int, ranks: int, sent: int, received: int, *, 
         back = one_share(received, ranks) if is_root and even else None
         return Amounts(_positive(sent), back if kind == "reduce" else _times(back, ranks))
     if kind == "scatter":
-        return Amounts(_times(own, ranks) if is_root else None, _positive(received))
+        return Amounts(_times(share, ranks) if is_root else None, _positive(received))
     return Amounts()
 
 

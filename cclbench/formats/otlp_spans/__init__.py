@@ -137,7 +137,7 @@ class OtlpSpans(EvidenceReader):
     def read(self, path: Path) -> Evidence:
         """The requests in the order of their arrival, the time from the first to the last, and stages."""
         rows, stages, left_out = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
-        seen, tree = set[tuple[str, str]](), _span_tree(path)
+        identities, tree = set[tuple[str, str]](), _span_tree(path)
         for number, line in _decoded_lines(path):
             if line.resource_spans is None:
                 left_out["lines of metrics or logs"] += 1
@@ -146,11 +146,11 @@ class OtlpSpans(EvidenceReader):
                 if not is_request and span.name not in STAGES:
                     left_out["spans of other work than a whole request"] += 1
                     continue
-                if span.span_id and (identity := (span.trace_id, span.span_id)) in seen:
+                if span.span_id and (identity := (span.trace_id, span.span_id)) in identities:
                     left_out["requests that the file states twice"] += is_request
                     continue
                 if span.span_id:
-                    seen.add(identity)
+                    identities.add(identity)
                 origin = tree.origin_of((span.trace_id, span.span_id))
                 row = _request_row(span, path, number, left_out) if is_request else _times(span, path, number)
                 if origin.request is None or origin.role is None:
@@ -190,17 +190,19 @@ def _span_tree(path: Path) -> SpanTree:
 
 
 def _texts(attributes: list[_Attribute]) -> dict[str, str]:
-    wanted = ("service.name", *REQUEST_IDS, *HOSTS)
+    keys = ("service.name", *REQUEST_IDS, *HOSTS)
     return {
-        one.key: one.value.string_value for one in attributes if one.key in wanted and one.value.string_value
+        attribute.key: attribute.value.string_value
+        for attribute in attributes
+        if attribute.key in keys and attribute.value.string_value
     }
 
 
 def _decoded_lines(path: Path) -> Iterator[tuple[int, _SpanLine]]:
     """Each line, or the whole file if it is one document over several lines."""
-    decoder, whole = msgspec.json.Decoder(_SpanLine), read_whole(path, _MOST_BYTES)
-    first = whole.lstrip().split(b"\n", 1)[0]
-    for number, text in enumerate(whole.split(b"\n") if first.rstrip().endswith(b"}") else [whole], 1):
+    decoder, content = msgspec.json.Decoder(_SpanLine), read_whole(path, _MOST_BYTES)
+    first = content.lstrip().split(b"\n", 1)[0]
+    for number, text in enumerate(content.split(b"\n") if first.rstrip().endswith(b"}") else [content], 1):
         if text.strip():
             try:
                 yield number, decoder.decode(text)
@@ -221,17 +223,21 @@ def _is_request(span: _Span) -> bool:
 
 def _published_span(span: _Span, number: int) -> _Span:
     """The span with its numbers alone, and a number as its ids."""
-    known = [one for one in span.attributes if one.key in _TIMES or one.key in _TOKENS]
+    number_attributes = [
+        attribute for attribute in span.attributes if attribute.key in _TIMES or attribute.key in _TOKENS
+    ]
     status = _Status(2) if span.status is not None and span.status.code in _FAILED else None
     start, end = (_plain_integer(time) for time in (span.start_time_unix_nano, span.end_time_unix_nano))
     numbers = (
         _Value(
-            double_value=one.value.double_value if _is_plain(one.value.double_value) else None,
-            int_value=_plain_integer(one.value.int_value),
+            double_value=attribute.value.double_value if _is_plain(attribute.value.double_value) else None,
+            int_value=_plain_integer(attribute.value.int_value),
         )
-        for one in known
+        for attribute in number_attributes
     )
-    attributes = [_Attribute(one.key, value) for one, value in zip(known, numbers, strict=True)]
+    attributes = [
+        _Attribute(attribute.key, value) for attribute, value in zip(number_attributes, numbers, strict=True)
+    ]
     identity = (f"{number:032x}", f"{number:016x}") if span.span_id else ("", "")
     name = span.name if span.name in STAGES else ""
     return _Span(*identity, "", name, start or 0, end or 0, attributes, status)
@@ -265,13 +271,13 @@ def _plain_integer(value: int | str | None) -> int | None:
 def _request_row(span: _Span, path: Path, number: int, left_out: Counter[str]) -> dict[str, Any]:
     """A row of `REQUESTS`, with begin and end."""
     row: dict[str, Any] = {"benchmark": 0, **_times(span, path, number)}
-    for one in span.attributes:
-        if (column := _TIMES.get(one.key)) is not None:
-            row[column] = _nanoseconds(one, path, number, left_out)
-        elif (column := _TOKENS.get(one.key)) is not None:
-            tokens = _plain_integer(one.value.int_value)
+    for attribute in span.attributes:
+        if (column := _TIMES.get(attribute.key)) is not None:
+            row[column] = _nanoseconds(attribute, path, number, left_out)
+        elif (column := _TOKENS.get(attribute.key)) is not None:
+            tokens = _plain_integer(attribute.value.int_value)
             if tokens is None or not 0 <= tokens < _MOST_TOKENS:
-                what = f"has a {one.key} that is no number of tokens"
+                what = f"has a {attribute.key} that is no number of tokens"
                 raise damaged_error(path, what, line=number, hint=_HINT)
             row[column] = tokens
     row["ttft_ns"] = row.get("ttft_ns") or None
@@ -323,14 +329,14 @@ def _stage_rows(
         }
 
 
-def _nanoseconds(one: _Attribute, path: Path, number: int, left_out: Counter[str]) -> int | None:
+def _nanoseconds(attribute: _Attribute, path: Path, number: int, left_out: Counter[str]) -> int | None:
     from cclbench.formats.serving.figures import LONGEST_WAIT_S
 
-    value = one.value.double_value
+    value = attribute.value.double_value
     if value is None:
-        value = _plain_integer(one.value.int_value)
+        value = _plain_integer(attribute.value.int_value)
     if value is None or (not _is_plain(value)):
-        raise damaged_error(path, f"has a {one.key} that is no number", line=number, hint=_HINT)
+        raise damaged_error(path, f"has a {attribute.key} that is no number", line=number, hint=_HINT)
     if isinstance(value, str) or not 0 <= value <= LONGEST_WAIT_S:
         left_out[_NO_TIME] += 1
         return None

@@ -65,10 +65,10 @@ class _SliceRows:
         stream = SliceStream(self.path, details=True)
         left_out, members = self.trace.dropped, self.survey.processes()
         first = self.member == members[0]
-        for found in stream.slices():
-            process = self.survey.process_of(found)
-            if process == self.member and (row := self._row(found)) is not None:
-                self.own = self.own and str(found.producer) == self.member
+        for trace_slice in stream.slices():
+            process = self.survey.process_of(trace_slice)
+            if process == self.member and (row := self._row(trace_slice)) is not None:
+                self.own = self.own and str(trace_slice.producer) == self.member
                 kind = row.pop("kind")
                 rows = self.pending.setdefault(kind, [])
                 rows.append(row)
@@ -106,49 +106,49 @@ class _SliceRows:
             local_rank=place,
         )
 
-    def _row(self, found: Slice) -> dict[str, Any] | None:
+    def _row(self, trace_slice: Slice) -> dict[str, Any] | None:
         """The columns of a slice's row; None if it becomes none."""
-        kind = slice_kind(found)
+        kind = slice_kind(trace_slice)
         if kind is None or (
-            kind == "annotation" and found.name.startswith("roctx") and found.name not in MARKS
+            kind == "annotation" and trace_slice.name.startswith("roctx") and trace_slice.name not in MARKS
         ):
             return None
-        if not 0 < found.begin <= found.end <= LATEST_NS:
-            what = f"time: {found.name[:60]!r} from {found.begin} to {found.end} ns"
+        if not 0 < trace_slice.begin <= trace_slice.end <= LATEST_NS:
+            what = f"time: {trace_slice.name[:60]!r} from {trace_slice.begin} to {trace_slice.end} ns"
             raise impossible_value(what, self.path, AGAIN)
-        row: dict[str, Any] = {"kind": kind, "name": found.name, "start_ns": found.begin}
-        row["dur_ns"] = found.end - found.begin
+        row: dict[str, Any] = {"kind": kind, "name": trace_slice.name, "start_ns": trace_slice.begin}
+        row["dur_ns"] = trace_slice.end - trace_slice.begin
         if kind != "annotation":
-            call = self._stated(found, "corr_id")
-            row["correlation"] = ((found.flow or 0) if call is None else call) & _MOST or None
+            call = self._stated(trace_slice, "corr_id")
+            row["correlation"] = ((trace_slice.flow or 0) if call is None else call) & _MOST or None
         if kind == "kernel":
-            return row | self._kernel(found)
+            return row | self._kernel(trace_slice)
         if kind == "copy":
-            return row | self._copy(found)
-        track, thread = self.survey.tracks.get(found.track), self._stated(found, "tid")
+            return row | self._copy(trace_slice)
+        track, thread = self.survey.tracks.get(trace_slice.track), self._stated(trace_slice, "tid")
         if thread is None:
             thread = track.tid if track is not None and track.tid > 0 else -1
-        return row | {"kind": call_kind(found.name) if kind == "call" else kind, "track": thread}
+        return row | {"kind": call_kind(trace_slice.name) if kind == "call" else kind, "track": thread}
 
-    def _kernel(self, found: Slice) -> dict[str, Any]:
-        agent = str(found.details.get("agent", ""))
+    def _kernel(self, trace_slice: Slice) -> dict[str, Any]:
+        agent = str(trace_slice.details.get("agent", ""))
         if agent and len(self.agents) < _MOST_AGENTS:
             self.agents[agent] = None
         return {
             # rocprofv3 demangles the name of the kernel's descriptor.
-            "name": found.name.removesuffix(".kd").removesuffix(" [clone .kd]"),
-            "track": self._stream(found, "queue"),
+            "name": trace_slice.name.removesuffix(".kd").removesuffix(" [clone .kd]"),
+            "track": self._stream(trace_slice, "queue"),
             "device": _gpu(agent),
-            **self._grid(found),
+            **self._grid(trace_slice),
         }
 
-    def _grid(self, found: Slice) -> dict[str, int | None]:
+    def _grid(self, trace_slice: Slice) -> dict[str, int | None]:
         """Work groups by axis and in all, from work items; null where they are not stated.
 
         rocprofv3 states products over the axes alone.  HIP launches whole groups, so that theirs is a
         multiple of the group's.
         """
-        sizes = [found.details.get(name, 0) for name in ("grid_size", "workgroup_size")]
+        sizes = [trace_slice.details.get(name, 0) for name in ("grid_size", "workgroup_size")]
         groups: list[int | None] = [None, None, None]
         blocks, by_axis = None, [_SIZES.fullmatch(str(size)) for size in sizes]
         if by_axis[0] and by_axis[1]:
@@ -156,43 +156,43 @@ class _SliceRows:
             groups = [-(-items // group) or None if group else None for items, group in axes]
             blocks = prod(group or 0 for group in groups) or None
         elif isinstance(sizes[0], int) and isinstance(sizes[1], int) and sizes[1]:
-            whole, rest = divmod(sizes[0], sizes[1])
-            blocks = whole or None if not rest else None
+            quotient, rest = divmod(sizes[0], sizes[1])
+            blocks = quotient or None if not rest else None
         if blocks is not None and not 0 < blocks <= _MOST:
             raise impossible_value(f"grid of {blocks} blocks", self.path, AGAIN)
         return {"grid_x": groups[0], "grid_y": groups[1], "grid_z": groups[2], "blocks": blocks}
 
-    def _copy(self, found: Slice) -> dict[str, Any]:
-        name, way = COPY_KINDS.get(found.name.removeprefix("MEMORY_COPY_"), ("Memcpy", None))
-        source, target = (str(found.details.get(f"{end}_agent", "")) for end in ("src", "dst"))
+    def _copy(self, trace_slice: Slice) -> dict[str, Any]:
+        name, way = COPY_KINDS.get(trace_slice.name.removeprefix("MEMORY_COPY_"), ("Memcpy", None))
+        source, target = (str(trace_slice.details.get(f"{end}_agent", "")) for end in ("src", "dst"))
         ends = [_gpu(target), _gpu(source)]
         if source and target and source != target and (way == "d2d" or None not in ends):
             name, way = "Memcpy PtoP", "p2p"
         return {
             "name": name,
-            "track": self._stream(found),
+            "track": self._stream(trace_slice),
             "device": next((end for end in ends if end is not None), None),
-            "bytes": self._stated(found, "copy_bytes"),
+            "bytes": self._stated(trace_slice, "copy_bytes"),
             "copy_direction": way,
         }
 
-    def _stream(self, found: Slice, *others: str) -> int:
+    def _stream(self, trace_slice: Slice, *others: str) -> int:
         """The HIP stream, by annotation or track, else another annotation; -1 if none is stated."""
-        stream = self._stated(found, "stream_ID", "stream_id")
+        stream = self._stated(trace_slice, "stream_ID", "stream_id")
         if stream is None:
-            track = self.survey.tracks.get(found.track)
+            track = self.survey.tracks.get(trace_slice.track)
             named = _STREAM.match(track.name) if track is not None else None
-            stream = int(named[1]) if named else self._stated(found, *others)
+            stream = int(named[1]) if named else self._stated(trace_slice, *others)
         return -1 if stream is None else stream
 
-    def _stated(self, found: Slice, *names: str) -> int | None:
+    def _stated(self, trace_slice: Slice, *names: str) -> int | None:
         """The first of these annotations that the slice has."""
-        name = next((name for name in names if name in found.details), None)
+        name = next((name for name in names if name in trace_slice.details), None)
         if name is None:
             return None
-        value = found.details[name]
+        value = trace_slice.details[name]
         if not isinstance(value, int) or not 0 <= value <= _MOST:
-            raise impossible_value(f"{name} of {found.name[:60]!r}: {value!r:.40}", self.path, AGAIN)
+            raise impossible_value(f"{name} of {trace_slice.name[:60]!r}: {value!r:.40}", self.path, AGAIN)
         return value
 
     def _batch(self, kind: str) -> Rows:

@@ -127,7 +127,9 @@ class SliceStream:
             elif packet.HasField("trace_stats"):
                 lost = ("chunks_overwritten", "chunks_discarded", "trace_writer_packet_loss")
                 stats = packet.trace_stats.buffer_stats
-                self.losses = max(self.losses, sum(getattr(one, word) for one in stats for word in lost))
+                self.losses = max(
+                    self.losses, sum(getattr(buffer, word) for buffer in stats for word in lost)
+                )
         self.losses += self._gaps
         for sequence in self._sequences.values():
             self._close_all(sequence)
@@ -165,8 +167,8 @@ class SliceStream:
         """Relate the clocks of a snapshot to one another: all show the same moment."""
         times = {clock.clock_id: clock.timestamp for clock in snapshot.clocks}
         shared = [clock for clock in times if clock < FIRST_OF_SEQUENCE]
-        known = next((clock for clock in shared if clock in self._offsets), None)
-        base = BOOTTIME if BOOTTIME in times else known
+        anchor = next((clock for clock in shared if clock in self._offsets), None)
+        base = BOOTTIME if BOOTTIME in times else anchor
         if base is not None:
             moment = times[base] + self._offsets[base]
             self._offsets |= {clock: moment - times[clock] for clock in shared if clock != BOOTTIME}
@@ -220,20 +222,20 @@ class SliceStream:
                 self.left_out["end of a slice without a begin"] += 1
                 return
             self._open -= 1
-            found = started.pop()
-            found.end = time
-            yield found
+            trace_slice = started.pop()
+            trace_slice.end = time
+            yield trace_slice
             return
-        found = self._begin(sequence, packet, uuid, time)
+        trace_slice = self._begin(sequence, packet, uuid, time)
         if kind == INSTANT or (legacy.phase == ord("X") and not event.type):
-            found.end = time + (1000 * legacy.duration_us if kind == BEGIN else 0)
-            yield found
+            trace_slice.end = time + (1000 * legacy.duration_us if kind == BEGIN else 0)
+            yield trace_slice
             return
         self._open += 1
         if self._open > _MOST_OPEN:
             what = f"more than {_MOST_OPEN:,} slices are open at once"
             raise InputError(what, where=str(self.file.path), hint=AGAIN)
-        sequence.open.setdefault(uuid, []).append(found)
+        sequence.open.setdefault(uuid, []).append(trace_slice)
 
     def _begin(self, sequence: _Sequence, packet: Any, uuid: int, time: int) -> Slice:
         event = packet.track_event
@@ -241,7 +243,7 @@ class SliceStream:
         category = next(iter([categories.get(iid, "") for iid in event.category_iids]), "")
         category = category or next(map(_text, event.categories), "")
         name = _text(event.name) or names.get(event.name_iid or event.legacy_event.name_iid, "")
-        found = Slice(category, name or "(no name)", uuid, packet.trusted_pid, time)
+        trace_slice = Slice(category, name or "(no name)", uuid, packet.trusted_pid, time)
         if self.file.details:
             for each in event.debug_annotations:
                 key = keys.get(each.name_iid, "") or _text(each.name)
@@ -249,10 +251,10 @@ class SliceStream:
                     value = getattr(each, which)
                     if which == "string_value_iid":
                         value = values.get(value, "")
-                    found.details[key] = _text(value) if isinstance(value, bytes) else value
+                    trace_slice.details[key] = _text(value) if isinstance(value, bytes) else value
             flows = (event.flow_ids, event.terminating_flow_ids, event.flow_ids_old)
-            found.flow = next((ids[0] for ids in (*flows, event.terminating_flow_ids_old) if ids), None)
-        return found
+            trace_slice.flow = next((ids[0] for ids in (*flows, event.terminating_flow_ids_old) if ids), None)
+        return trace_slice
 
 
 def _text(raw: bytes) -> str:

@@ -33,11 +33,11 @@ _HINT: Final = (
 _AGAIN: Final = "trace kernels, too: rocprofv3 --runtime-trace"
 
 
-def slice_kind(found: Slice) -> str | None:
+def slice_kind(trace_slice: Slice) -> str | None:
     """`kernel`, `copy`, `call` or `annotation` by the slice's category; None for any other."""
-    category = found.category.removeprefix(_PREFIX)
+    category = trace_slice.category.removeprefix(_PREFIX)
     if category == _STREAM:
-        return "copy" if found.name.startswith(_COPY) else "kernel"
+        return "copy" if trace_slice.name.startswith(_COPY) else "kernel"
     return _DOMAINS.get(category)
 
 
@@ -52,28 +52,28 @@ class TraceSurvey:
         self._process_of: dict[tuple[int, int], str] = {}
         kernels: dict[tuple[int, int], Slice] = {}
         try:
-            for found in stream.slices():
+            for trace_slice in stream.slices():
                 if len(self.categories) < _MOST_CATEGORIES:
-                    self.categories[found.category] = None
-                if slice_kind(found) == "kernel":
-                    kernels.setdefault((found.track, found.producer), found)
+                    self.categories[trace_slice.category] = None
+                if slice_kind(trace_slice) == "kernel":
+                    kernels.setdefault((trace_slice.track, trace_slice.producer), trace_slice)
         except InputError:  # reading reports it
             self.damaged = True
         self.ftrace = stream.ftrace
         self.members = tuple(dict.fromkeys(map(self.process_of, kernels.values())))
         """Ids of processes with kernels, in the order of their kernels."""
 
-    def process_of(self, found: Slice) -> str:
+    def process_of(self, trace_slice: Slice) -> str:
         """The process id of a slice's track or of one above it, else that of its writer."""
-        key = found.track, found.producer
+        key = trace_slice.track, trace_slice.producer
         if key not in self._process_of:
-            pid, uuid, threads = 0, found.track, 0
+            pid, uuid, threads = 0, trace_slice.track, 0
             for _ in range(_MOST_PARENTS):
                 track = self.tracks.get(uuid)
                 if track is None or pid:
                     break
                 pid, threads, uuid = track.pid, threads or track.thread_pid, track.parent
-            self._process_of[key] = str(max(pid or threads or found.producer, 0))
+            self._process_of[key] = str(max(pid or threads or trace_slice.producer, 0))
         return self._process_of[key]
 
     def processes(self) -> tuple[str, ...]:

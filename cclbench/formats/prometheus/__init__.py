@@ -67,19 +67,19 @@ class Prometheus(EvidenceReader):
         columns: dict[str, list[Any]] = {
             name: [] for name in ("scrape", "at_ns", "series", "metric", "part", "le", "value")
         }
-        left_out, seen, series = Counter[str](), set[tuple[object, ...]](), _SeriesNames(path)
+        left_out, sample_keys, series = Counter[str](), set[tuple[object, ...]](), _SeriesNames(path)
         scrape, at_mark = 0, None
         for number, line in _text_lines(path):
             if mark := _MARK.fullmatch(line):
-                scrape, seen = scrape + bool(seen), set()
+                scrape, sample_keys = scrape + bool(sample_keys), set()
                 at_mark = _time(path, number, int(mark[1]))
                 continue
             sample = _parsed_sample(path, number, line, left_out)
             if sample is None:
                 continue
-            if (key := (sample.name, sample.labels, sample.le)) in seen:
-                scrape, seen, at_mark = scrape + 1, set(), None
-            seen.add(key)
+            if (key := (sample.name, sample.labels, sample.le)) in sample_keys:
+                scrape, sample_keys, at_mark = scrape + 1, set(), None
+            sample_keys.add(key)
             family, part = SERIES[sample.name]
             scaled = family.per_unit if part != "count" and part != "bucket" else 1
             row = (
@@ -136,8 +136,8 @@ class _SeriesNames:
             )
             self._times[sample.name, kept] += 1
             times = self._times[sample.name, kept]
-            own = [kept] * bool(kept) + [f'series="{times}"'] * (times > 1)
-            self._names[key] = ",".join(own)
+            labels = [kept] * bool(kept) + [f'series="{times}"'] * (times > 1)
+            self._names[key] = ",".join(labels)
         return self._names[key]
 
 

@@ -17,7 +17,10 @@ _READ: Final = {
     "rocpd_op": ("id", "gpuId", "queueId", "start", "end", "description_id", "opType_id"),
     "rocpd_api": ("id", "pid", "tid", "start", "end", "apiName_id", "args_id"),
     "rocpd_api_ops": ("api_id", "op_id"),
-    "rocpd_kernelapi": ("api_ptr_id", *(f"{of}{axis}" for of in ("grid", "workgroup") for axis in "XYZ")),
+    "rocpd_kernelapi": (
+        "api_ptr_id",
+        *(f"{level}{axis}" for level in ("grid", "workgroup") for axis in "XYZ"),
+    ),
     "rocpd_copyapi": ("api_ptr_id", "size"),
     **dict.fromkeys(("rocpd_monitor", "rocpd_barrierop"), ()),
 }

@@ -53,9 +53,9 @@ class ProcessCapture:
 
 def find_captures(file: SqliteFile) -> dict[str, ProcessCapture]:
     """Captures of a file by name: the process id, where those differ."""
-    found = _traced_processes(file) if "rocpd_op" in file.tables else _captured_processes(file)
-    names = member_names([capture.facts.process_id or 0 for capture in found])
-    return dict(zip(names, found, strict=True))
+    captures = _traced_processes(file) if "rocpd_op" in file.tables else _captured_processes(file)
+    names = member_names([capture.facts.process_id or 0 for capture in captures])
+    return dict(zip(names, captures, strict=True))
 
 
 _LINKED: Final = (
@@ -142,32 +142,32 @@ def _captured_processes(file: SqliteFile) -> list[ProcessCapture]:
         if re.fullmatch(rf"{dispatches}(_\w{{1,64}})?", name)
     )
     listed = [
-        (of, row)
-        for of in ids
+        (suffix, row)
+        for suffix in ids
         for row in file.select_rows(
-            f"rocpd_info_process{of}", "id, CAST(pid AS INTEGER)", then="ORDER BY id LIMIT 4096"
+            f"rocpd_info_process{suffix}", "id, CAST(pid AS INTEGER)", then="ORDER BY id LIMIT 4096"
         )
     ]
     return [
         ProcessCapture(
-            _process_facts(file, of, key, pid, place),
-            _queries_of_process(of, key),
+            _process_facts(file, suffix, key, pid, place),
+            _queries_of_process(suffix, key),
             {
                 f"rows of {name}": count
                 for name in ("rocpd_memory_allocate", "rocpd_sample", "rocpd_pmc_event")
-                if f"{name}{of}" in file.tables and (count := file.count_rows(f"{name}{of}"))
+                if f"{name}{suffix}" in file.tables and (count := file.count_rows(f"{name}{suffix}"))
             }
             if place == 0
             else {},
         )
-        for place, (of, (key, pid)) in enumerate(listed)
+        for place, (suffix, (key, pid)) in enumerate(listed)
     ]
 
 
-def _process_facts(file: SqliteFile, of: str, key: int, pid: int, place: int) -> TraceFacts:
+def _process_facts(file: SqliteFile, suffix: str, key: int, pid: int, place: int) -> TraceFacts:
     """Facts of a process and of the GPUs that it used."""
-    agents = f"rocpd_info_agent{of}"
-    used = f'id IN (SELECT agent_id FROM "rocpd_kernel_dispatch{of}" WHERE pid = {key})'  # noqa: S608
+    agents = f"rocpd_info_agent{suffix}"
+    used = f'id IN (SELECT agent_id FROM "rocpd_kernel_dispatch{suffix}" WHERE pid = {key})'  # noqa: S608
     names = "coalesce(product_name, name), json_extract(extdata, '$.cu_count')"
     gpus = file.select_rows(agents, names, f"type = 'GPU' AND {used}", "LIMIT 1024", needs=["extdata"])
     name, units = (set(column) for column in zip(*gpus, strict=True)) if gpus else (set(), set())
@@ -182,19 +182,19 @@ def _process_facts(file: SqliteFile, of: str, key: int, pid: int, place: int) ->
     )
 
 
-def _queries_of_process(of: str, key: int) -> tuple[RowQuery, ...]:
+def _queries_of_process(suffix: str, key: int) -> tuple[RowQuery, ...]:
     def joined(table: str, *more: str) -> str:
-        event = f'LEFT JOIN "rocpd_event{of}" e ON e.id = r.event_id'
-        return " ".join((f'"{table}{of}" r', event, *more))
+        event = f'LEFT JOIN "rocpd_event{suffix}" e ON e.id = r.event_id'
+        return " ".join((f'"{table}{suffix}" r', event, *more))
 
     def agent(alias: str, column: str) -> str:
-        return f'LEFT JOIN "rocpd_info_agent{of}" {alias} ON {alias}.id = r.{column}'
+        return f'LEFT JOIN "rocpd_info_agent{suffix}" {alias} ON {alias}.id = r.{column}'
 
     timed = {"start": "r.start", "end": 'r."end"', "correlation": "e.stack_id"}
     grid = {f"grid_{axis}": _groups(f"r.grid_size_{axis}", f"r.workgroup_size_{axis}") for axis in "xyz"}
-    strings = (f"rocpd_string{of}", "string")
-    thread = f'LEFT JOIN "rocpd_info_thread{of}" h ON h.id = r.tid'
-    category = f'LEFT JOIN "rocpd_string{of}" g ON g.id = e.category_id'
+    strings = (f"rocpd_string{suffix}", "string")
+    thread = f'LEFT JOIN "rocpd_info_thread{suffix}" h ON h.id = r.tid'
+    category = f'LEFT JOIN "rocpd_string{suffix}" g ON g.id = e.category_id'
     mine = f"r.pid = {key}"
     host = {**timed, "track": "coalesce(h.tid, r.tid)"}
     return (
@@ -203,7 +203,7 @@ def _queries_of_process(of: str, key: int) -> tuple[RowQuery, ...]:
             joined("rocpd_kernel_dispatch", agent("a", "agent_id")),
             {**timed, "track": "r.stream_id", "device": "a.type_index", "name": "r.kernel_id", **grid},
             mine,
-            (f"rocpd_info_kernel_symbol{of}", "display_name"),
+            (f"rocpd_info_kernel_symbol{suffix}", "display_name"),
         ),
         RowQuery(
             "copy",

@@ -44,8 +44,8 @@ class Agents:
         number = int(match[2])
         if match[1] == "GPU":
             return number
-        meant = {numbering[number] for numbering in self.numberings if number in numbering}
-        return meant.pop() if len(meant) == 1 else None
+        indices = {numbering[number] for numbering in self.numberings if number in numbering}
+        return indices.pop() if len(indices) == 1 else None
 
 
 def read_agents(path: Path, *, hint: str) -> Agents:
@@ -54,8 +54,8 @@ def read_agents(path: Path, *, hint: str) -> Agents:
     by_node, by_logical = dict[int, int](), dict[int, int]()
 
     def rows(batch: pa.RecordBatch, _: int) -> list[dict[str, str | None]]:
-        known = [name for name in _COLUMNS if name in batch.schema.names]
-        return list(batch.select(known).to_pylist())
+        columns = [name for name in _COLUMNS if name in batch.schema.names]
+        return list(batch.select(columns).to_pylist())
 
     for row in read_csv(path, _COLUMNS, _COLUMNS[:3], rows, hint=hint):
         if row["Agent_Type"] != "GPU":

@@ -170,9 +170,11 @@ class _ProcessTables:
 
     def _copies(self, batch: pa.RecordBatch) -> Iterator[Rows]:
         directions, direction = _decode(batch["Direction"])
-        known = [COPY_KINDS.get(text.removeprefix("MEMORY_COPY_"), ("Memcpy", None)) for text in directions]
+        copy_kinds = [
+            COPY_KINDS.get(text.removeprefix("MEMORY_COPY_"), ("Memcpy", None)) for text in directions
+        ]
         source, target = (self._devices(batch[f"{end}_Agent_Id"]) for end in ("Source", "Destination"))
-        ways = pa.array([way for _, way in known], pa.string()).take(pa.array(direction))
+        ways = pa.array([way for _, way in copy_kinds], pa.string()).take(pa.array(direction))
         # Only an end that the direction calls a device is one, since numbers may be unclear.
         device = pc.case_when(
             pc.make_struct(pc.equal(ways, "h2d"), pc.equal(ways, "d2h"), pc.equal(ways, "d2d")),
@@ -184,11 +186,11 @@ class _ProcessTables:
         stream = (
             batch["Stream_Id"] if "Stream_Id" in batch.schema.names else pa.nulls(len(batch), pa.string())
         )
-        words = [*(name for name, _ in known), "Memcpy PtoP"]
+        words = [*(name for name, _ in copy_kinds), "Memcpy PtoP"]
         yield self._rows(
             "copy",
             "device",
-            (words, np.where(np.asarray(peer), len(known), direction)),
+            (words, np.where(np.asarray(peer), len(copy_kinds), direction)),
             _times(batch, *_TIMES),
             whole_numbers(stream),
             device=device,

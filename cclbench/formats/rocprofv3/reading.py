@@ -152,17 +152,17 @@ class _ProcessRows:
             strings.operation_name(record.kind, record.operation).removeprefix("MEMORY_COPY_")
             for record in records
         ]
-        known = [COPY_KINDS.get(kind, ("Memcpy", None)) for kind in kinds]
+        copy_kinds = [COPY_KINDS.get(kind, ("Memcpy", None)) for kind in kinds]
         ends = [(record.dst_agent_id.handle, record.src_agent_id.handle) for record in records]
         peers = [a != b and a in self.gpus and b in self.gpus for a, b in ends]
         return self._device_rows(
             "copy",
             records,
-            ["Memcpy PtoP" if peer else name for (name, _), peer in zip(known, peers, strict=True)],
+            ["Memcpy PtoP" if peer else name for (name, _), peer in zip(copy_kinds, peers, strict=True)],
             device=[self._device(target if target in self.gpus else source) for target, source in ends],
             stream=[-1 if record.stream_id is None else record.stream_id.handle for record in records],
             bytes=pa.array([record.bytes for record in records], pa.int64()),
-            copy_direction=["p2p" if peer else way for (_, way), peer in zip(known, peers, strict=True)],
+            copy_direction=["p2p" if peer else way for (_, way), peer in zip(copy_kinds, peers, strict=True)],
         )
 
     def _calls(self, calls: Sequence[ApiRecord]) -> Iterator[Rows]:

@@ -120,8 +120,8 @@ def load_rows(settings: Mapping[str, str | int | float], benchmark: int) -> Iter
 def _stated_figures(written: WrittenResult) -> Iterator[tuple[str, Any, Key | None, str, int]]:
     """Name, value in base units, key, unit and largest value of every figure; key None if it is not read."""
     for name, value in written.entries.items():
-        if known := _FIGURES.get(name):
-            figure, unit = known
+        if definition := _FIGURES.get(name):
+            figure, unit = definition
             yield name, value, (figure, None), unit, LONGEST_RUN_S if unit == "s" else MOST
         elif latency := _LATENCY.fullmatch(name):
             yield (

@@ -82,8 +82,8 @@ def written_results(path: Path) -> Iterator[WrittenResult]:
 
 def listed_results(path: Path) -> Iterator[WrittenResult]:
     """Each object of the file's JSON array, or its only object; `InputError` where it is none."""
-    found = _parsed(_text(path), path, 1)
-    for number, entry in enumerate(found if isinstance(found, list) else [found], 1):
+    document = _parsed(_text(path), path, 1)
+    for number, entry in enumerate(document if isinstance(document, list) else [document], 1):
         yield _result(entry, f"{path}: entry {number:,}")
 
 

@@ -63,15 +63,15 @@ class StepTimesFile(EvidenceReader):
 def _spread(each: list[float], skipped: int) -> dict[str, int | float | list[str]]:
     """Median and percentiles of step times, s; the slow steps by number, `skipped` steps come before."""
     seconds = np.array(each)
-    found: dict[str, int | float | list[str]] = {"median_s": float(np.median(seconds))}
+    facts: dict[str, int | float | list[str]] = {"median_s": float(np.median(seconds))}
     if len(seconds) >= _FEW:
-        found |= {f"p{percent}_s": float(np.percentile(seconds, percent)) for percent in (5, 95, 99)}
+        facts |= {f"p{percent}_s": float(np.percentile(seconds, percent)) for percent in (5, 95, 99)}
     slow = np.flatnonzero(seconds > slow_limit(seconds)) + 1 + skipped
-    found["slow_steps"] = len(slow)
+    facts["slow_steps"] = len(slow)
     if len(slow):
         listed = slow[:_MOST_SLOW].tolist()
-        found["slow"] = [f"{step}: {humanise(each[step - 1 - skipped], 's')}" for step in listed]
-    return found
+        facts["slow"] = [f"{step}: {humanise(each[step - 1 - skipped], 's')}" for step in listed]
+    return facts
 
 
 READERS.add(StepTimesFile.name, StepTimesFile(), origin=__name__)

@@ -53,8 +53,10 @@ def checksums(contents: Sequence[bytes]) -> Checksums:
     crc = np.full(len(contents), 0xFFFFFFFF, np.uint32)
     for at in range(int(lengths[0]) if len(lengths) else 0):
         longer = int(np.searchsorted(-lengths, -at))
-        own = crc[:longer]
-        crc[:longer] = _TABLE[(own ^ text[begins[:longer] + at]) & np.uint32(0xFF)] ^ (own >> np.uint32(8))
+        active_crc = crc[:longer]
+        crc[:longer] = _TABLE[(active_crc ^ text[begins[:longer] + at]) & np.uint32(0xFF)] ^ (
+            active_crc >> np.uint32(8)
+        )
     crc = ~crc
     masked = np.empty_like(crc)
     masked[order] = ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + _MASK
@@ -65,8 +67,10 @@ def framed_records(contents: Sequence[bytes]) -> bytes:
     """Contents as records."""
     sizes = checksums([struct.pack("<Q", len(content)) for content in contents])
     framed = [
-        _HEADER.pack(len(content), size) + content + _CHECKSUM.pack(own)
-        for content, size, own in zip(contents, sizes.tolist(), checksums(contents).tolist(), strict=True)
+        _HEADER.pack(len(content), size) + content + _CHECKSUM.pack(checksum)
+        for content, size, checksum in zip(
+            contents, sizes.tolist(), checksums(contents).tolist(), strict=True
+        )
     ]
     return b"".join(framed)
 

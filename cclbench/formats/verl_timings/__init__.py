@@ -84,7 +84,7 @@ class VerlTimings(EvidenceReader):
                         shown[_PREFIX + new] = f"{Decimal(time).scaleb(-9):f}"
                 redactor.count("lines", Counter({CAPTURED: 1}))
                 if as_json:
-                    write(msgspec.json.encode(_Step(step, {key: float(of) for key, of in shown.items()})))
+                    write(msgspec.json.encode(_Step(step, {key: float(text) for key, text in shown.items()})))
                 else:
                     pairs = (f"step:{step}", *(f"{key}:{text}" for key, text in shown.items()))
                     write(" - ".join(pairs).encode())
@@ -101,19 +101,19 @@ def _steps(path: Path) -> Iterator[tuple[bool, int, dict[str, str]]]:
         text = strip_decoration(line)
         if text.lstrip().startswith(b"{"):
             try:
-                found = decoder.decode(text)
+                entry = decoder.decode(text)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 what = f"is no line of verl's metrics: {reason_of(error)}"
                 hint = "write it again, or remove this line"
                 raise damaged_error(path, what, line=number, hint=hint) from None
-            if not 0 <= found.step < _MOST_STEP:
+            if not 0 <= entry.step < _MOST_STEP:
                 raise damaged_error(path, "has a step that is no number of a step", line=number)
             times = {
                 key.removeprefix(_PREFIX): str(value)
-                for key, value in found.data.items()
+                for key, value in entry.data.items()
                 if key.startswith(_PREFIX)
             }
-            yield True, found.step, times
+            yield True, entry.step, times
         elif match := _LINE.search(text):
             pairs = _TIMER.findall(text, match.end())
             yield False, int(match[1]), {key.decode(): value.decode() for key, value in pairs}

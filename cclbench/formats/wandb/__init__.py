@@ -85,14 +85,14 @@ def _is_summary(path: Path) -> bool:
 
 def _summary(path: Path) -> dict[str, float]:
     try:
-        found = msgspec.json.decode(read_whole(path, _LARGEST_SUMMARY))
+        summary = msgspec.json.decode(read_whole(path, _LARGEST_SUMMARY))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise damaged_error(path, f"is no JSON: {reason_of(error)}") from None
-    if not isinstance(found, dict):
+    if not isinstance(summary, dict):
         raise damaged_error(path, "is no summary of a run")
     return {
         key: float(value)
-        for key, value in found.items()
+        for key, value in summary.items()
         if isinstance(value, int | float) and abs(value) < 1e300
     }
 

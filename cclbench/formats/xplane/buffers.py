@@ -92,7 +92,9 @@ def _is_possible(assigned: Any) -> bool:
         return False
     return sum(max(allocation.size, 0) for allocation in assigned.allocations) < _MOST_BYTES and all(
         allocation.size >= 0
-        and all(0 <= one.offset <= one.offset + one.size <= allocation.size for one in allocation.slices)
+        and all(
+            0 <= piece.offset <= piece.offset + piece.size <= allocation.size for piece in allocation.slices
+        )
         for allocation in assigned.allocations
     )
 
@@ -114,9 +116,9 @@ def _heap_events(assigned: Any) -> dict[int, list[list[Any]]]:
     The allocation that a trace names is the one before XLA merged allocations: only buffers tell.
     """
     place_of = {
-        one.buffer: place
+        piece.buffer: place
         for place, allocation in enumerate(assigned.allocations)
-        for one in allocation.slices
+        for piece in allocation.slices
     }
     heaps: dict[int, list[list[Any]]] = {}
     for trace in assigned.heap_traces:
@@ -136,7 +138,7 @@ def _allocation_parts(
 
     Temporaries are split at the peak of their heap; Σ bytes is the allocation's size.
     """
-    extents = {one.buffer: (one.offset, one.size) for one in allocation.slices}
+    extents = {piece.buffer: (piece.offset, piece.size) for piece in allocation.slices}
     defining = [owners[buffer] for buffer in extents if buffer in owners]
     if _buffer_kind(allocation) != "temporary" or not allocation.size:
         parameters = [i for i in defining if i.opcode == "parameter" and allocation.parameter]
@@ -158,7 +160,7 @@ def _allocation_parts(
     if any(offset + size > after for (offset, size), (after, _) in pairwise(held)):
         yield "whole", allocation.size, None, CONTRADICTION
         return
-    for buffer in sorted(live, key=lambda one: -extents[one][1]):
+    for buffer in sorted(live, key=lambda buffer: -extents[buffer][1]):
         if extents[buffer][1]:
             yield "live", extents[buffer][1], owners.get(buffer), None
     apart = sum(size for _, size in untraced)

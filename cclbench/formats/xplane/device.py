@@ -60,5 +60,5 @@ def device_batches(
         elsewhere = set().union(*(gpu.stream_correlations(plane(other)) for other in others if kind == "GPU"))
     if (host := plane(HOST)) is not None:
         yield from process.process_batches(
-            trace, host, path, epoch_ns, device=int(number), own=launched, elsewhere=elsewhere
+            trace, host, path, epoch_ns, device=int(number), own_ids=launched, elsewhere=elsewhere
         )

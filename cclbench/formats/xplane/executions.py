@@ -95,9 +95,9 @@ def find_executions(
         executions = [execution for some in listed for execution in _split(some, repeats=repeats)]
         names = [{launch.names for launch in execution} for execution in executions]
         is_known = ordered[key] or len(set().union(*names)) == 1
-        for own, execution in zip(names, executions, strict=True):
+        for own_names, execution in zip(names, executions, strict=True):
             events = [event for launch in execution for event in launch.events]
-            if not is_known or len(own) < len(execution) or any(own < others for others in names):
+            if not is_known or len(own_names) < len(execution) or any(own_names < others for others in names):
                 uncertain.update(events)
             elif len(events) > 1:
                 for event in events:

@@ -151,14 +151,14 @@ class _Fused:
             if len(called) != 1:
                 raise NoModel("its program does not have the computation of the fusion")
             inner = list(called[0].instructions)
-        self._inner = {one.id: one for one in inner}
+        self._inner = {op.id: op for op in inner}
         root = instruction if self._alone else self._inner.get(called[0].root, inner[-1])
         self._roots = [self._inner[i] for i in root.operand_ids] if root.opcode == "tuple" else [root]
-        self._shapes = shapes if self._alone else {one.id: one.shape for one in inner}
+        self._shapes = shapes if self._alone else {op.id: op.shape for op in inner}
         self._in_place = {
-            made.id
-            for one in self._roots
-            if (made := self._producer(one)).opcode in _UPDATES and self._owns(made)
+            producer.id
+            for op in self._roots
+            if (producer := self._producer(op)).opcode in _UPDATES and self._owns(producer)
         }
         self._needed = Counter[int]()
         """By users that need the same numbers, or of which that is not known."""
@@ -172,11 +172,11 @@ class _Fused:
         for root in self._roots:
             self._needed[root.id] = _elements(root.shape)
         flops = 0
-        for one in reversed(self._inner.values()):
-            if needed := self._numbers(one.id, one.shape):
-                flops += self._flops(one, needed)
-                for place, (operand, count) in enumerate(self._operand_needs(one, needed)):
-                    if one.opcode in _SLICES and place == 0:
+        for instruction in reversed(self._inner.values()):
+            if needed := self._numbers(instruction.id, instruction.shape):
+                flops += self._flops(instruction, needed)
+                for place, (operand, count) in enumerate(self._operand_needs(instruction, needed)):
+                    if instruction.opcode in _SLICES and place == 0:
                         self._sliced[operand] += count
                         self._slices[operand] += 1
                     else:
@@ -185,52 +185,71 @@ class _Fused:
         written = self._size(shape for root in self._roots for shape in self._written(root))
         return InstructionWork(flops, read, written, "; ".join(self._assumes))
 
-    def _flops(self, one: Any, needed: int) -> int:
-        if one.opcode in _UNCOUNTED or one.opcode in CONTRACTIONS or one.target in _SELECTIONS:
+    def _flops(self, instruction: Any, needed: int) -> int:
+        if (
+            instruction.opcode in _UNCOUNTED
+            or instruction.opcode in CONTRACTIONS
+            or instruction.target in _SELECTIONS
+        ):
             return 0
-        if one.opcode == "custom-call":
-            raise NoModel(f"the call of {one.target} has no cost model")
-        if one.opcode not in _ARITHMETIC and one.opcode not in _COUNTED_BY_OPERAND:
-            raise NoModel(f"no cost model for the instruction {one.opcode}")
-        shape = self._shape(one.operand_ids[0]) if one.opcode in _COUNTED_BY_OPERAND else one.shape
+        if instruction.opcode == "custom-call":
+            raise NoModel(f"the call of {instruction.target} has no cost model")
+        if instruction.opcode not in _ARITHMETIC and instruction.opcode not in _COUNTED_BY_OPERAND:
+            raise NoModel(f"no cost model for the instruction {instruction.opcode}")
+        shape = (
+            self._shape(instruction.operand_ids[0])
+            if instruction.opcode in _COUNTED_BY_OPERAND
+            else instruction.shape
+        )
         kind = self._typing.type_name(shape)
         if kind.startswith(_COMPLEX):
             raise NoModel("arithmetic on complex numbers is not modelled")
         if not kind.startswith(_FLOATING):
             return 0
-        if one.opcode == "reduce":
-            return _part(_elements(shape), needed, _elements(one.shape))
-        if one.opcode == "reduce-window":
-            return _part(_window_pairs(one, shape), needed, _elements(one.shape))
-        if one.opcode == "scatter":
-            return sum(_elements(self._shape(i)) for i in _updates(one)) if self._combines(one) else 0
-        return _ARITHMETIC[one.opcode] * needed
+        if instruction.opcode == "reduce":
+            return _part(_elements(shape), needed, _elements(instruction.shape))
+        if instruction.opcode == "reduce-window":
+            return _part(_window_pairs(instruction, shape), needed, _elements(instruction.shape))
+        if instruction.opcode == "scatter":
+            return (
+                sum(_elements(self._shape(i)) for i in _updates(instruction))
+                if self._combines(instruction)
+                else 0
+            )
+        return _ARITHMETIC[instruction.opcode] * needed
 
-    def _operand_needs(self, one: Any, needed: int) -> list[tuple[int, int]]:
+    def _operand_needs(self, instruction: Any, needed: int) -> list[tuple[int, int]]:
         """Operands, and how many numbers of each are needed."""
-        sizes = [(operand, _elements(self._shape(operand))) for operand in one.operand_ids]
-        if one.opcode in _WHOLE:
+        sizes = [(operand, _elements(self._shape(operand))) for operand in instruction.operand_ids]
+        if instruction.opcode in _WHOLE:
             return sizes
-        if one.id in self._in_place:
-            kept = len(_updates(one))
-            touched = sum(_elements(self._shape(i)) for i in _updates(one)) if self._combines(one) else 0
-            if one.opcode == "scatter":
+        if instruction.id in self._in_place:
+            kept = len(_updates(instruction))
+            touched = (
+                sum(_elements(self._shape(i)) for i in _updates(instruction))
+                if self._combines(instruction)
+                else 0
+            )
+            if instruction.opcode == "scatter":
                 self._assumes[_DISTINCT] = None
             return [(operand, min(touched, size)) for operand, size in sizes[:kept]] + sizes[kept:]
-        first = (len(sizes) + 1) // 2 if one.opcode in _REDUCTIONS else 1
-        if one.opcode in ("gather", "dynamic-slice", "pad", *_REDUCTIONS, *_UPDATES):
-            if one.opcode == "gather":
+        first = (len(sizes) + 1) // 2 if instruction.opcode in _REDUCTIONS else 1
+        if instruction.opcode in ("gather", "dynamic-slice", "pad", *_REDUCTIONS, *_UPDATES):
+            if instruction.opcode == "gather":
                 self._assumes[_DISTINCT] = None
-            parts = [(operand, min(self._reach(one, needed, size), size)) for operand, size in sizes[:first]]
+            parts = [
+                (operand, min(self._reach(instruction, needed, size), size))
+                for operand, size in sizes[:first]
+            ]
             return parts + sizes[first:]
-        return [(operand, min(self._reach(one, needed, size), size)) for operand, size in sizes]
+        return [(operand, min(self._reach(instruction, needed, size), size)) for operand, size in sizes]
 
-    def _reach(self, one: Any, needed: int, size: int) -> int:
+    def _reach(self, instruction: Any, needed: int, size: int) -> int:
         """Numbers of an operand of this size for so many of the result."""
-        if one.opcode in ("reduce", "bitcast", "bitcast-convert"):
-            return _part(size, needed, _elements(one.shape))
-        if one.opcode == "reduce-window":
-            return needed * int(math.prod(of.size for of in one.window.dimensions))
+        if instruction.opcode in ("reduce", "bitcast", "bitcast-convert"):
+            return _part(size, needed, _elements(instruction.shape))
+        if instruction.opcode == "reduce-window":
+            return needed * int(math.prod(dimension.size for dimension in instruction.window.dimensions))
         return needed
 
     def _numbers(self, number: int, shape: Any | None) -> int:
@@ -241,8 +260,10 @@ class _Fused:
         read = Counter[int]()
         sources = {i: i for i in self._whole.operand_ids}
         if not self._alone:
-            parameters = [one for one in self._inner.values() if one.opcode == "parameter"]
-            sources = {one.id: self._whole.operand_ids[one.parameter] for one in parameters}
+            parameters = [
+                instruction for instruction in self._inner.values() if instruction.opcode == "parameter"
+            ]
+            sources = {parameter.id: self._whole.operand_ids[parameter.parameter] for parameter in parameters}
         for source, operand in sources.items():
             read[operand] += self._numbers(source, self._shapes.get(source))
             if self._slices[source] > 1 and read[operand] < _elements(self._outer.get(operand)):
@@ -255,25 +276,30 @@ class _Fused:
 
     def _written(self, root: Any) -> list[Any]:
         """Shapes that are written for a result: in place of an operand, only what is updated."""
-        made = self._producer(root)
-        return [self._shape(i) for i in _updates(made)] if made.id in self._in_place else [root.shape]
+        producer = self._producer(root)
+        return [self._shape(i) for i in _updates(producer)] if producer.id in self._in_place else [root.shape]
 
-    def _producer(self, one: Any) -> Any:
+    def _producer(self, instruction: Any) -> Any:
         """The instruction that makes the numbers, before views of them."""
         for _ in self._inner:
-            if one.opcode not in ("bitcast", "reshape") or one.operand_ids[0] not in self._inner:
+            if (
+                instruction.opcode not in ("bitcast", "reshape")
+                or instruction.operand_ids[0] not in self._inner
+            ):
                 break
-            one = self._inner[one.operand_ids[0]]
-        return one
+            instruction = self._inner[instruction.operand_ids[0]]
+        return instruction
 
-    def _owns(self, one: Any) -> bool:
+    def _owns(self, instruction: Any) -> bool:
         """Whether an update's first operand is one of the whole, which XLA then updates in place."""
-        operand = self._inner.get(one.operand_ids[0])
+        operand = self._inner.get(instruction.operand_ids[0])
         return operand is None or self._producer(operand).opcode == "parameter"
 
-    def _combines(self, one: Any) -> bool:
+    def _combines(self, instruction: Any) -> bool:
         """Whether an update computes with what is there."""
-        called = [self._computations[i] for i in one.called_computation_ids if i in self._computations]
+        called = [
+            self._computations[i] for i in instruction.called_computation_ids if i in self._computations
+        ]
         return any(i.opcode in _ARITHMETIC for computation in called for i in computation.instructions)
 
     def _shape(self, number: int) -> Any:
@@ -289,27 +315,29 @@ class _Fused:
         return size
 
 
-def _updates(one: Any) -> Sequence[int]:
+def _updates(instruction: Any) -> Sequence[int]:
     """Operands of an update that are written into the first ones."""
-    if one.opcode == "dynamic-update-slice":
-        return list(one.operand_ids[1:2])
-    return list(one.operand_ids[(len(one.operand_ids) + 1) // 2 :])
+    if instruction.opcode == "dynamic-update-slice":
+        return list(instruction.operand_ids[1:2])
+    return list(instruction.operand_ids[(len(instruction.operand_ids) + 1) // 2 :])
 
 
-def _window_pairs(one: Any, read: Any) -> int:
+def _window_pairs(instruction: Any, read: Any) -> int:
     """Numbers, not padding, in all windows of a reduction."""
-    result = next(iter(shape_leaves(one.shape)))
+    result = next(iter(shape_leaves(instruction.shape)))
     return math.prod(
         valid_positions(
             size,
             out,
-            of.size,
-            stride=of.stride or 1,
-            before=of.before,
-            dilation=of.dilation or 1,
-            spread=of.spread or 1,
+            dimension.size,
+            stride=dimension.stride or 1,
+            before=dimension.before,
+            dilation=dimension.dilation or 1,
+            spread=dimension.spread or 1,
         )
-        for size, out, of in zip(read.dimensions, result.dimensions, one.window.dimensions, strict=False)
+        for size, out, dimension in zip(
+            read.dimensions, result.dimensions, instruction.window.dimensions, strict=False
+        )
     )
 
 
@@ -320,6 +348,6 @@ def _elements(shape: Any | None) -> int:
     return max(elements, 0)
 
 
-def _part(whole: int, needed: int, of: int) -> int:
-    """The share needed/of of a whole, rounded up."""
-    return -(-whole * needed // of) if of else 0
+def _part(total: int, needed: int, count: int) -> int:
+    """The share needed/count of a total, rounded up."""
+    return -(-total * needed // count) if count else 0

@@ -124,7 +124,9 @@ def gpu_batches(
             )
         if kind == "copy":
             texts = [f"{run.name} {run.copy}" for run in runs]
-            ways = [next((way for way, known in _DIRECTIONS if known.search(text)), None) for text in texts]
+            ways = [
+                next((way for way, pattern in _DIRECTIONS if pattern.search(text)), None) for text in texts
+            ]
             columns["copy_direction"] = pa.array(ways, pa.string())
         columns |= origins.origin_columns(origins_of)
         columns["operator"] = pa.array(executions.numbers, pa.int64())

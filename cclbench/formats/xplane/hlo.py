@@ -122,8 +122,8 @@ def parse_arrays(text: str) -> list[tuple[str, tuple[int, ...]]]:
 
 def total_bytes(arrays: list[Shape]) -> int | None:
     """Σ bytes; None if there is no array or one has unknown bytes."""
-    known = [array.bytes for array in arrays if array.bytes is not None]
-    return sum(known) if known and len(known) == len(arrays) else None
+    sizes = [array.bytes for array in arrays if array.bytes is not None]
+    return sum(sizes) if sizes and len(sizes) == len(arrays) else None
 
 
 def parse_participants(attributes: str) -> Participants:
@@ -218,10 +218,10 @@ def _parse_integers(text: str) -> tuple[int, ...]:
 def _parse_shape(dtype: str, dimensions: str, layout: str) -> Shape:
     space, packed = _SPACE.search(layout), _PACKED.search(layout)
     lengths = dimensions.split(",") if dimensions else []
-    known = _are_known(lengths)
+    is_static = _are_known(lengths)
     return Shape(
         dtype,
-        array_bytes(dtype, map(int, lengths), int(packed[1][:3]) if packed else None) if known else None,
+        array_bytes(dtype, map(int, lengths), int(packed[1][:3]) if packed else None) if is_static else None,
         int(space[1][:9]) if space else 0,
     )
 

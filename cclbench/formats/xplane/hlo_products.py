@@ -154,8 +154,8 @@ def operator_call(
         sides = i.dot.lhs_contracting, i.dot.rhs_contracting, i.dot.lhs_batch, i.dot.rhs_batch
         return _product(i.shape, operands, sides, _stated_precision(i), type_name)
     if i.opcode == "ragged-dot":
-        of = i.ragged_dot.dot
-        sides = of.lhs_contracting, of.rhs_contracting, of.lhs_batch, of.rhs_batch
+        numbers = i.ragged_dot.dot
+        sides = numbers.lhs_contracting, numbers.rhs_contracting, numbers.lhs_batch, numbers.rhs_batch
         grouped = list(i.ragged_dot.rhs_group), list(i.shape.dimensions), type_name(i.shape)
         attributes: tuple[Value, ...] = (*map(list, sides), *grouped, _stated_precision(i))
         return OperatorCall("ragged_dot_general", operands, attributes)
@@ -188,12 +188,12 @@ def _configured_call(
     except msgspec.MsgspecError:
         return None
     if _GEMM.match(i.target) and (gemm := config.gemm_backend_config) is not None:
-        of = gemm.dot_dimension_numbers
+        numbers = gemm.dot_dimension_numbers
         sides = (
-            of.lhs_contracting_dimensions,
-            of.rhs_contracting_dimensions,
-            of.lhs_batch_dimensions,
-            of.rhs_batch_dimensions,
+            numbers.lhs_contracting_dimensions,
+            numbers.rhs_contracting_dimensions,
+            numbers.lhs_batch_dimensions,
+            numbers.rhs_batch_dimensions,
         )
         stated = gemm.precision_config
         algorithm = stated.algorithm.removeprefix("ALG_").removeprefix("UNSET")
@@ -267,10 +267,10 @@ def _convolution(
             list(numbers.input),
             [numbers.kernel_out, *numbers.kernel],
             list(numbers.output),
-            [of.size for of in window],
-            [of.stride or 1 for of in window],
-            [of.before for of in window],
-            [of.spread or 1 for of in window],
-            [of.dilation or 1 for of in window],
+            [dimension.size for dimension in window],
+            [dimension.stride or 1 for dimension in window],
+            [dimension.before for dimension in window],
+            [dimension.spread or 1 for dimension in window],
+            [dimension.dilation or 1 for dimension in window],
         ),
     )

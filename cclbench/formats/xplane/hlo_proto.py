@@ -171,8 +171,8 @@ class HloProgram:
             shapes = {i.id: i.shape for i in computation.instructions}
             for i in computation.instructions:
                 operands = [shapes.get(operand) for operand in i.operand_ids]
-                known = [shape for shape in (*operands, i.shape) if shape is not None]
-                types = {leaf.element_type for shape in known for leaf in shape_leaves(shape)}
+                present_shapes = [shape for shape in (*operands, i.shape) if shape is not None]
+                types = {leaf.element_type for shape in present_shapes for leaf in shape_leaves(shape)}
                 participants = None
                 if _COLLECTIVE.fullmatch(i.opcode):
                     participants = hlo.Participants(
@@ -213,17 +213,17 @@ class HloProgram:
     def library_products(self) -> list[str]:
         """Products by a library, as they are scheduled; empty if not all are in the entry computation."""
         module = self.parsed_as("Hlo").hlo_module
-        found = [
+        products = [
             (computation, i.id, i.name)
             for computation in module.computations
             for i in computation.instructions
             if is_library_product(i)
         ]
         scheduled = next((s for s in module.schedule.sequences if s.computation == module.entry), None)
-        if scheduled is None or any(computation.id != module.entry for computation, _, _ in found):
+        if scheduled is None or any(computation.id != module.entry for computation, _, _ in products):
             return []
         place = {number: at for at, number in enumerate(scheduled.sequence.ids)}
-        return [name for _, number, name in sorted(found, key=lambda one: place.get(one[1], -1))]
+        return [name for _, number, name in sorted(products, key=lambda product: place.get(product[1], -1))]
 
     def parsed_as(self, view: str) -> Any:
         """The program as a message of `_MESSAGES`; `InputError` if it is damaged."""
@@ -293,13 +293,13 @@ def _counted_call(
         return call, call.values
     work = instruction_work(i, shapes, computations, typing)
     counted = (*map(str, work[:3]), *filter(None, work[3:]))
-    inner = [one for number in i.called_computation_ids for one in computations[number].instructions]
-    products = [one for one in inner if i.opcode == "fusion" and one.opcode in CONTRACTIONS]
+    inner = [op for number in i.called_computation_ids for op in computations[number].instructions]
+    products = [op for op in inner if i.opcode == "fusion" and op.opcode in CONTRACTIONS]
     if not products:
         return None, (COMPILED, *counted)
     if len(products) > 1:
         raise NoModel("several products run as one fusion")
-    inside = {one.id: one.shape for one in inner}
+    inside = {op.id: op.shape for op in inner}
     (product,) = products
     sides = [inside.get(operand) for operand in product.operand_ids]
     call = operator_call(product, sides, size=_array_bytes, type_name=_type_name)

@@ -90,8 +90,8 @@ def read_device(profile: HostProfile, part: Part) -> Trace:
 
 def _is_container(profile: HostProfile, op: HostOp) -> bool:
     """Whether the op is a loop or call that contains other ops."""
-    known = _op_instruction(profile, op.program, op.name)
-    opcode = known.opcode if known else op.name.partition(".")[0]
+    instruction = _op_instruction(profile, op.program, op.name)
+    opcode = instruction.opcode if instruction else op.name.partition(".")[0]
     return opcode in CONTAINERS
 
 

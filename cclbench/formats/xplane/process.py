@@ -50,10 +50,10 @@ def process_batches(
     epoch_ns: int,
     *,
     device: int,
-    own: Set[int],
+    own_ids: Set[int],
     elsewhere: Set[int] | None,
 ) -> Iterator[Rows]:
-    """The host rows of a device, by its index on the host; `own` are the correlation ids of its executions.
+    """The host rows of a device, by its index on the host; `own_ids` are its executions' correlation ids.
 
     `elsewhere` are those of all other devices if this one also gets the process's rows, else None.
     """
@@ -80,7 +80,7 @@ def process_batches(
                 row = PlaneRow("other", ALLOCATOR_EVENT, held_bytes=_held_bytes(decoded))
             elif "step_num" in decoded:
                 row = PlaneRow("annotation", step_name(title, decoded["step_num"]))
-            elif not (is_process_row or link in own):
+            elif not (is_process_row or link in own_ids):
                 continue
             elif title.startswith(_MARKS):
                 marks += 1

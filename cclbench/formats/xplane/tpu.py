@@ -184,8 +184,8 @@ def _issue_wait_pairs(core: LineEvents, issues: list[int], waits: list[int]) -> 
     issue = np.flatnonzero(np.isin(core.code, issues))
     wait = np.flatnonzero(np.isin(core.code, waits))
     at, first = np.unique(np.searchsorted(issue, wait) - 1, return_index=True)
-    known = at >= 0
-    return issue[at[known]], wait[first[known]]
+    has_issue = at >= 0
+    return issue[at[has_issue]], wait[first[has_issue]]
 
 
 class OpTable:

@@ -154,7 +154,7 @@ def _group_in_island(group: Group, system: str, up: ScaleUp, island: list[int]) 
         up_latency=1.0 if up.latency_factor is None else up.latency_factor,
         reduces=up.in_network_reduction,
         dims=tuple(length for length, _ in block),
-        rings=tuple(bool(up.closes_rings) and whole and length >= closes for length, whole in block),
+        rings=tuple(bool(up.closes_rings) and is_full and length >= closes for length, is_full in block),
         assumptions=group.assumptions + assumptions,
     )
 

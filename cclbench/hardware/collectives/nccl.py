@@ -172,8 +172,8 @@ def usable_protocols(group: Group, assumed: Assumed, version: str | None = None)
 
 
 def _parse_release(version: str | None) -> tuple[int, int] | None:
-    found = _VERSION.match(version or "")
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = _VERSION.match(version or "")
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def net_overhead_s(group: Group, protocol: str) -> float:

@@ -91,9 +91,9 @@ def price_collective(
     """
     if kind not in COLLECTIVE_KINDS:
         raise UsageError(f"there is no collective {kind!r}", hint=near(kind, COLLECTIVE_KINDS))
-    for word, known in ((algorithm, ALGORITHMS), (protocol, PROTOCOLS)):
-        if word is not None and word not in known:
-            raise UsageError(f"there is no algorithm or protocol {word!r}", hint=near(word, known))
+    for word, registry in ((algorithm, ALGORITHMS), (protocol, PROTOCOLS)):
+        if word is not None and word not in registry:
+            raise UsageError(f"there is no algorithm or protocol {word!r}", hint=near(word, registry))
     sizes = sizes_of(kind, size)
     known_group = group_of(system, group, transport=transport)
     if isinstance(known_group, NoPrice):
@@ -145,24 +145,24 @@ def price_group(
             return _times_by_rules(kind, sizes, group, assumed, by_rules)
         # A protocol asked for by name is taken to work, also at the worst edge.
         let_through = usable_protocols(group, assumed if protocol is None else EXPECTED, library_version)
-        found = [
+        costs = [
             cost
             for cost in algorithm_costs(
                 kind, group, assumed, library_version, plan=plan, algorithm=algorithm, let_through=let_through
             )
             if protocol in (None, cost.protocol) and algorithm in (None, cost.algorithm)
         ]
-        return found, np.array([cost.time_s(sizes) for cost in found], np.float64)
+        return costs, np.array([cost.time_s(sizes) for cost in costs], np.float64)
 
-    found, every = modelled_times(EXPECTED)
+    costs, every = modelled_times(EXPECTED)
     if chosen and by_rules is not None:
-        costed = {cost.algorithm for cost in found}
+        costed = {cost.algorithm for cost in costs}
         if lacking := sorted(set(by_rules) - costed):
             ranks = f"no formula for {group.ranks} ranks"
             return NoPrice(f"Open MPI takes {', '.join(lacking)} for {kind}: {ranks}")
-    if not found:
-        asked = " ".join(word for word in (algorithm, protocol) if word)
-        why = f"{asked} does not apply" if asked else "no known algorithm applies"
+    if not costs:
+        choice = " ".join(word for word in (algorithm, protocol) if word)
+        why = f"{choice} does not apply" if choice else "no known algorithm applies"
         return NoPrice(f"{kind} of {group.ranks} ranks on {group.nodes} node(s): {why}")
     winner = every.argmin(axis=0)
     ordered = np.sort(every, axis=0)
@@ -170,13 +170,13 @@ def price_group(
     serial = replace(WORST, launch_s=max(WORST.launch_s, EXPECTED.launch_s * group.hosted))
     best, worst = modelled_times(BEST)[1].min(axis=0), modelled_times(serial)[1].min(axis=0)
     # Libraries choose by their own estimates: the runner-up may run instead.
-    slowest = worst if by_rules else np.maximum(worst, ordered[min(1, len(found) - 1)])
+    slowest = worst if by_rules else np.maximum(worst, ordered[min(1, len(costs) - 1)])
     setting = setting_of(kind, group)
-    known = current_residuals()
+    residuals = current_residuals()
     # Residuals are learned from what libraries choose: algorithms asked for by name have only their formula.
     learned = chosen and by_rules is None
-    expected = ordered[0] * np.exp(known.log_correction(setting, sizes)) if learned else ordered[0]
-    low, high = known.band_half_widths(setting, sizes)
+    expected = ordered[0] * np.exp(residuals.log_correction(setting, sizes)) if learned else ordered[0]
+    low, high = residuals.band_half_widths(setting, sizes)
     algbw = sizes / expected
     return Prediction(
         setting=setting,
@@ -189,8 +189,8 @@ def price_group(
         busbw=algbw * bus_factor(kind, group.ranks),
         low_s=expected * np.exp(-low),
         high_s=expected * np.exp(high),
-        algorithm=tuple(found[i].algorithm for i in winner),
-        protocol=tuple(found[i].protocol for i in winner),
+        algorithm=tuple(costs[i].algorithm for i in winner),
+        protocol=tuple(costs[i].protocol for i in winner),
         basis="spec",
         reason="; ".join(
             (
@@ -210,13 +210,13 @@ def _times_by_rules(
     kind: str, sizes: Floats, group: Group, assumed: Assumed, by_rules: ChosenFormulas
 ) -> tuple[list[CollectiveCost], Floats]:
     """Costs of the algorithms that rules choose, by their names there; times are infinite at other sizes."""
-    found, times = [], []
-    for name, (formula, taken) in by_rules.items():
+    costs, times = [], []
+    for name, (formula, is_chosen) in by_rules.items():
         for cost in algorithm_costs(kind, group, assumed, algorithm=formula, let_through=(SIMPLE,)):
             if cost.algorithm == formula:
-                found.append(replace(cost, algorithm=name))
-                times.append(np.where(taken, cost.time_s(sizes), np.inf))
-    return found, np.array(times, np.float64)
+                costs.append(replace(cost, algorithm=name))
+                times.append(np.where(is_chosen, cost.time_s(sizes), np.inf))
+    return costs, np.array(times, np.float64)
 
 
 def _unswept_note(setting: ResidualSetting) -> tuple[str, ...]:
@@ -276,8 +276,10 @@ def algorithm_costs(
         cost = schedule_cost(plan, call)
         return [] if cost is None else [cost]
     applying = [
-        own for name in ALGORITHMS if (own := ALGORITHMS.get(name)).applies_to(group, asked=name == algorithm)
+        candidate
+        for name in ALGORITHMS
+        if (candidate := ALGORITHMS.get(name)).applies_to(group, asked=name == algorithm)
     ]
     # The first of equally fast ones wins (a ring and a direct exchange of two ranks): list common ones first.
-    applying.sort(key=lambda own: own.chosen is not chosen_always)
-    return [cost for own in applying for cost in own.costs(call)]
+    applying.sort(key=lambda candidate: candidate.chosen is not chosen_always)
+    return [cost for candidate in applying for cost in candidate.costs(call)]

@@ -26,11 +26,13 @@ class Ratio(NamedTuple):
 
 def time_ratio(new: Prediction, old: Prediction) -> Ratio:
     """new / old by size; residuals correct both, even if an algorithm was asked for by name."""
-    known = current_residuals()
+    residuals = current_residuals()
     formula = new.formula_s / old.formula_s
-    corrected = known.log_correction(new.setting, new.sizes) - known.log_correction(old.setting, old.sizes)
+    corrected = residuals.log_correction(new.setting, new.sizes) - residuals.log_correction(
+        old.setting, old.sizes
+    )
     expected = formula * np.exp(corrected)
-    below, above = ratio_half_widths(known, new.setting, new.sizes, old.setting, old.sizes)
+    below, above = ratio_half_widths(residuals, new.setting, new.sizes, old.setting, old.sizes)
     if new.setting.machine == old.setting.machine:
         edges = [new.fastest_s / old.fastest_s, new.slowest_s / old.slowest_s]
         least, most = np.minimum.reduce([formula, *edges]), np.maximum.reduce([formula, *edges])

@@ -34,11 +34,11 @@ def ring(call: CollectiveCall) -> Iterator[CollectiveCost]:
     for protocol in protocols:
         if protocol == LL128 and group.architecture == "amd" and group.nodes > 1:
             continue  # RCCL's table gives such a ring 0.08 of its rate: it is never chosen
-        own = rate
+        protocol_rate = rate
         if protocol == LL:
-            own = min(rate * table.ring_ll, table.ll_bytes_per_s(group))
+            protocol_rate = min(rate * table.ring_ll, table.ll_bytes_per_s(group))
         elif protocol == LL128:
-            own = rate * RING_LL128
+            protocol_rate = rate * RING_LL128
         up_s = max(table.up_s("ring", protocol) * group.up_latency, net_overhead_s(group, protocol))
         # With one rank per node nothing hides a hop's latency: NCCL then uses a tree's.
         net_s = call.net_s(protocol, like="tree" if group.per_node == 1 else "ring")
@@ -51,7 +51,7 @@ def ring(call: CollectiveCall) -> Iterator[CollectiveCost]:
                 CollectiveSteps(total - across, up_s * assumed.latency * plateau, "steps in the node"),
                 CollectiveSteps(across, net_s * plateau, "steps over the network"),
             ),
-            Traffic(share, own * assumed.rate, "narrowest place of the ring"),
+            Traffic(share, protocol_rate * assumed.rate, "narrowest place of the ring"),
             rendezvous=call.rendezvous_steps(across, protocol),
             eager_bytes=_eager_limit(group, protocol),
         )

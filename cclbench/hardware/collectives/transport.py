@@ -28,7 +28,7 @@ class LatencyRange(NamedTuple):
         """The range around another expected value: scaled, or shifted if the expected value was 0."""
         if self.expected == 0:
             return LatencyRange(expected, expected, expected + self.most)
-        return LatencyRange(*(one * (expected / self.expected) for one in self))
+        return LatencyRange(*(latency * (expected / self.expected) for latency in self))
 
 
 NOTHING: Final = LatencyRange()
@@ -80,10 +80,10 @@ _TCPX: Final = replace(_TCPXO, protocols=(SIMPLE,), assumed=(_TCPXO.assumed or "
 def network_software(system: System, transport: str | None) -> TransportSoftware | None:
     """The software of a system's network, by name (None: its default); None if its latency is not known."""
     out = system.scale_out
-    known = _transport_software(system, transport)
-    if known is None or out is None or out.hop_latency_s is None:
-        return known
-    return replace(known, hop=known.hop.about_expected(out.hop_latency_s), assumed=None)
+    software = _transport_software(system, transport)
+    if software is None or out is None or out.hop_latency_s is None:
+        return software
+    return replace(software, hop=software.hop.about_expected(out.hop_latency_s), assumed=None)
 
 
 def _transport_software(system: System, transport: str | None) -> TransportSoftware | None:
@@ -93,9 +93,9 @@ def _transport_software(system: System, transport: str | None) -> TransportSoftw
         return None
     if name == "aws-ofi-nccl":
         return _EFA if system.architecture in ("hopper", "blackwell") else _EFA_BEFORE_P5
-    known = {"ib-verbs": _VERBS, "cxi": _CXI, "tcpxo": _TCPXO, "tcpx": _TCPX}.get(name)
+    software = {"ib-verbs": _VERBS, "cxi": _CXI, "tcpxo": _TCPXO, "tcpx": _TCPX}.get(name)
     stated = out.latency_s(transport)
     if stated is None:
-        return known
+        return software
     hop = LatencyRange(stated / 2, stated, 2 * stated)
-    return TransportSoftware(hop) if known is None else replace(known, hop=hop, assumed=None)
+    return TransportSoftware(hop) if software is None else replace(software, hop=hop, assumed=None)

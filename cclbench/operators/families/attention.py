@@ -63,8 +63,8 @@ class Heads:
 
 def dense_heads(operand: Tensor, *, heads_first: bool) -> Heads:
     """Sizes of an operand (B, H, L, E) if `heads_first`, else (B, L, H, E)."""
-    batch, one, other, size = operand.shape
-    return Heads(batch, one, other, size) if heads_first else Heads(batch, other, one, size)
+    batch, dim1, dim2, size = operand.shape
+    return Heads(batch, dim1, dim2, size) if heads_first else Heads(batch, dim2, dim1, size)
 
 
 def packed_lengths(operand: Tensor, offsets: Tensor, longest: Any, *, bounded: bool) -> Heads:

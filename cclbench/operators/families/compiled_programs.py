@@ -69,8 +69,8 @@ def compiled_precision(call: Call, a: Tensor, stated: Any) -> str | None:
         return precision
     kernels = [(kernel, kernel_arithmetic(kernel)) for kernel in call.kernels]
     on_tensor_cores = any(
-        _OF_TRITON.fullmatch(kernel) or (known.tensor_cores and known.precision is None)
-        for kernel, known in kernels
+        _OF_TRITON.fullmatch(kernel) or (arithmetic.tensor_cores and arithmetic.precision is None)
+        for kernel, arithmetic in kernels
     )
     return "tf32" if on_tensor_cores else precision
 
@@ -109,11 +109,11 @@ def compiled_convolution(call: Call) -> Cost:
     """
     computed, sizes, dtype, *dimensions = attributes(call, 11)
     places, window = dimensions[:3], dimensions[3:8]
-    result, one, other = result_tensor(sizes, dtype), call.tensor(0), call.tensor(1)
+    result, lhs, rhs = result_tensor(sizes, dtype), call.tensor(0), call.tensor(1)
     x, kernel, out = {
-        "output": (one, other, result),
-        "input": (result, other, one),
-        "kernel": (one, result, other),
+        "output": (lhs, rhs, result),
+        "input": (result, rhs, lhs),
+        "kernel": (lhs, result, rhs),
     }[computed]
     filters, *kernel_places = places[1]
     pairs = math.prod(
@@ -126,7 +126,7 @@ def compiled_convolution(call: Call) -> Cost:
     inner = math.prod(size for axis, size in enumerate(kernel.shape) if axis not in (filters, *kernel_places))
     cost = Cost.from_tensors(
         flops=2 * rows * inner * pairs,
-        precision=matrix_precision(call, one),
+        precision=matrix_precision(call, lhs),
         reads=call.tensors,
         writes=(result,),
     )

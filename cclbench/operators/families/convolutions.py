@@ -232,7 +232,7 @@ def backend_convolution_backward(call: Call) -> Cost:
     Tested: no trace
     """
     size, grad, other = call.value(0), call.tensor(1), call.tensor(2)
-    if not isinstance(size, tuple) or not size or not all(type(one) is int for one in size):
+    if not isinstance(size, tuple) or not size or not all(type(extent) is int for extent in size):
         raise NoModel("the size of the gradient is not recorded")
     to_input = call.name.endswith("input")
     gradient = Tensor(size, other.dtype)

@@ -88,7 +88,7 @@ def experts_of_a_layer(call: Call) -> Cost:
         r"_matmul_ogs_[A-Z]+_\w+?x(?P<x>\w+?)x(?P<weight>\w+?)_\d+x\d+x\d+x\d+(?P<fused>\w*)"
     )
     kernels = [match for kernel in call.kernels if (match := product.match(kernel))]
-    allocated = [one.value(0) for one in call.inner if one.name == "aten::empty"]
+    allocated = [inner_call.value(0) for inner_call in call.inner if inner_call.name == "aten::empty"]
     between = next((sizes for sizes in allocated if isinstance(sizes, tuple) and len(sizes) == 3), None)
     if len(kernels) != 2 or between is None or kernels[0]["weight"] not in _STORED_BYTES:
         raise NoModel(f"the weights of its experts are not arguments of {call.name}")

@@ -166,8 +166,8 @@ def fused_optimizer(call: Call) -> Cost:
 
 def _lists_like_gradients(call: Call, lists: TensorLists) -> TensorLists:
     """The lists of an optimizer of which only the gradients' sizes are known: as many as its kernel takes."""
-    taken = [match for name in call.kernels if (match := _LISTS.search(name))]
-    if len(lists) != 1 or not taken:
+    matches = [match for name in call.kernels if (match := _LISTS.search(name))]
+    if len(lists) != 1 or not matches:
         raise NoModel("the sizes of its tensors are not recorded")
     steps = tuple(Tensor((), "float") for _ in lists[0])
-    return (*lists * int(taken[0]["lists"]), *([steps] if taken[0]["counts"] else []))
+    return (*lists * int(matches[0]["lists"]), *([steps] if matches[0]["counts"] else []))

@@ -201,9 +201,13 @@ def indexed_elements(call: Call) -> tuple[Tensor, tuple[Tensor, ...]] | None:
     recorded.
     """
     x = call.tensor(0)
-    views = (one for one in call.inner if one.name == "aten::as_strided" and one.tensor(0) == x)
+    views = (
+        inner_call
+        for inner_call in call.inner
+        if inner_call.name == "aten::as_strided" and inner_call.tensor(0) == x
+    )
     shape = next((view.value(1) for view in views), None)
-    indices = tuple(one.tensor(0) for one in call.inner if one.name == "aten::reshape")
+    indices = tuple(inner_call.tensor(0) for inner_call in call.inner if inner_call.name == "aten::reshape")
     if not isinstance(shape, tuple) or not indices or not all(type(size) is int for size in shape):
         return None
     return Tensor(shape, x.dtype), indices

@@ -49,7 +49,7 @@ _STEP: Final = metric_name("time.step")
 
 
 @dataclass(slots=True)
-class _Found:
+class _SiteRuns:
     """Runs by place, with the store, data point and date of each; and what could not be read."""
 
     runs: dict[Path, Run] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class _Found:
 
     def shown(self, place: Path) -> Run:
         """The run of a place as pages show it."""
-        return _shown(self.runs[place], self.data_points.get(place))
+        return _page_run(self.runs[place], self.data_points.get(place))
 
     def page(self, run: Run, folder: Path) -> _Page:
         """The page of a run in `folder`."""
@@ -91,36 +91,36 @@ def build_site(
     is left out, with the reason.
     """
     with workspace(**options) as session, replaced_folder(output, MARK) as folder:
-        found = _Found()
+        site_runs = _SiteRuns()
         for place in places or (session.store,):
-            _collect(place, found, session, verify)
-        if not found.runs:
+            _collect(place, site_runs, session, verify)
+        if not site_runs.runs:
             where = ", ".join(map(str, places)) or session.store.place
             raise UsageError(f"{where}: no run", hint="create some with `cclbench run SOURCE`")
         (folder / "runs").mkdir()
-        read, by_id = _read_runs(found, folder / "runs", session)
-        proving = [number for number, one in enumerate(read) if one.work]
+        entries, by_id = _read_runs(site_runs, folder / "runs", session)
+        row_numbers = [number for number, entry in enumerate(entries) if entry.work]
         groups = [
-            WorkGroup(tuple(proving[member] for member in group.members), group.basis)
-            for group in work_groups([one.work for one in read if one.work])
+            WorkGroup(tuple(row_numbers[member] for member in group.members), group.basis)
+            for group in work_groups([entry.work for entry in entries if entry.work])
         ]
-        board = Board([one.row for one in read], groups, found.verified)
-        headlines, pages = _write_comparisons(board, found, by_id, folder, session)
-        board = Board(board.rows, groups, found.verified, pages)
-        histories, notes = read_series(board.rows, found.runs, by_id, session)
-        site = SiteContent(board, headlines, histories, (*found.left_out, *notes))
+        board = Board([entry.row for entry in entries], groups, site_runs.verified)
+        headlines, pages = _write_comparisons(board, site_runs, by_id, folder, session)
+        board = Board(board.rows, groups, site_runs.verified, pages)
+        histories, notes = read_series(board.rows, site_runs.runs, by_id, session)
+        site = SiteContent(board, headlines, histories, (*site_runs.left_out, *notes))
         write_site(site, folder)
         return site
 
 
-def _collect(place: str | Path | Store, found: _Found, session: Workspace, verify: bool) -> None:
+def _collect(place: str | Path | Store, site_runs: _SiteRuns, session: Workspace, verify: bool) -> None:
     """Add the runs of a store or of a repository."""
     if isinstance(place, Store) or not (Path(place) / "workload_cards").is_dir():
         store = store_at(place)
         if store is not place and not isinstance(store, RemoteStore) and not store.folder.is_dir():
             raise UsageError(f"{place}: no such folder", hint="a folder of runs, or with workload_cards/")
         for stored in store.runs():
-            found.add(stored, store)
+            site_runs.add(stored, store)
         return
     collection = Path(place)
     identities = data_point_ids(collection)
@@ -128,18 +128,18 @@ def _collect(place: str | Path | Store, found: _Found, session: Workspace, verif
     with evidence_elsewhere((), fetching=False) as elsewhere:
         for identity, run in zip(identities, opened, strict=True):
             if isinstance(run, str):
-                found.left_out.append(f"{identity}: {run}")
+                site_runs.left_out.append(f"{identity}: {run}")
                 continue
             try:
                 data_point = place_of(collection, identity)
-                found.data_points[found.add(run, session.store)] = data_point
+                site_runs.data_points[site_runs.add(run, session.store)] = data_point
                 if verify:
                     verdict = verify_data_point(
                         data_point, elsewhere, engine=session.engine, progress=session.progress
                     )
-                    found.verified[run.id] = verdict.status
+                    site_runs.verified[run.id] = verdict.status
             except CclbenchError as error:
-                found.left_out.append(f"{identity}: {error}")
+                site_runs.left_out.append(f"{identity}: {error}")
 
 
 def _open_data_points(collection: Path, identities: Sequence[str], session: Workspace) -> list[Run | str]:
@@ -174,34 +174,40 @@ class _Page(NamedTuple):
     path: Path
 
 
-class _ToRead(NamedTuple):
+class _ReadTask(NamedTuple):
     run: Run
     date: datetime | None
     page: _Page | None
     """None for published figures, which have no page."""
 
 
-def _read_runs(found: _Found, folder: Path, session: Workspace) -> tuple[list[BoardEntry], dict[str, Path]]:
+def _read_runs(
+    site_runs: _SiteRuns, folder: Path, session: Workspace
+) -> tuple[list[BoardEntry], dict[str, Path]]:
     """The readable runs, by id, and their places, with the pages of these; the ids of a site are distinct."""
-    dated = [(run, _date(run)) for run in found.runs.values()]
+    dated = [(run, _date(run)) for run in site_runs.runs.values()]
     dated.sort(key=lambda pair: pair[0].id)
-    own = [_ToRead(run, date, found.page(run, folder)) for run, date in dated if not _is_published(run)]
-    published = [_ToRead(run, date, None) for run, date in dated if _is_published(run)]
+    own_tasks = [
+        _ReadTask(run, date, site_runs.page(run, folder)) for run, date in dated if not _is_published(run)
+    ]
+    published_tasks = [_ReadTask(run, date, None) for run, date in dated if _is_published(run)]
     # A run with metrics to compute takes as long as hundreds of published rows.
-    chunks = [list(same_id) for _, same_id in groupby(own, key=lambda one: one.run.id)]
-    chunks += [published[first : first + _AT_ONCE] for first in range(0, len(published), _AT_ONCE)]
-    read = chain.from_iterable(
-        found.engine(session).map(_read_chunk, chunks, progress=session.progress, what=_READ)
+    chunks = [list(same_id) for _, same_id in groupby(own_tasks, key=lambda task: task.run.id)]
+    chunks += [
+        published_tasks[first : first + _AT_ONCE] for first in range(0, len(published_tasks), _AT_ONCE)
+    ]
+    outcomes = chain.from_iterable(
+        site_runs.engine(session).map(_read_chunk, chunks, progress=session.progress, what=_READ)
     )
     entries: dict[str, BoardEntry] = {}
     places: dict[str, Path] = {}
-    for one, entry in zip((*own, *published), read, strict=True):
+    for task, entry in zip((*own_tasks, *published_tasks), outcomes, strict=True):
         if isinstance(entry, str):
-            found.left_out.append(entry)
+            site_runs.left_out.append(entry)
         elif entry.row.id in entries:
-            found.left_out.append(f"{entry.row.id}: another run has this id")
+            site_runs.left_out.append(f"{entry.row.id}: another run has this id")
         else:
-            entries[entry.row.id], places[entry.row.id] = entry, one.run.path.resolve()
+            entries[entry.row.id], places[entry.row.id] = entry, task.run.path.resolve()
     return [entries[identity] for identity in sorted(entries)], places
 
 
@@ -220,33 +226,33 @@ def _date(run: Run) -> datetime | None:
         return None
 
 
-def _read_chunk(chunk: Sequence[_ToRead]) -> list[BoardEntry | str]:
+def _read_chunk(chunk: Sequence[_ReadTask]) -> list[BoardEntry | str]:
     """The runs of a chunk, or why one is not readable; of those with one id, the first has the page."""
-    read: list[BoardEntry | str] = []
-    for one in chunk:
+    entries: list[BoardEntry | str] = []
+    for task in chunk:
         try:
-            read.append(_read_run(one))
+            entries.append(_read_run(task))
         except InputError as error:
-            read.append(f"{one.run.id}: {error}")
-    return read
+            entries.append(f"{task.run.id}: {error}")
+    return entries
 
 
-def _read_run(one: _ToRead) -> BoardEntry:
+def _read_run(task: _ReadTask) -> BoardEntry:
     """A run's entry; its page, if it has one, is written from the same tables."""
-    run, date, page = one
+    run, date, page = task
     if page is None:
         return board_entry(ComparisonSubject("A", run, full_results(run, Selection()), None), None, date)
     subject = run_subject("A", run)
     operators = subject_operator_tables([subject]).get("A")
     entry = board_entry(subject, operators, date)
     if not page.path.exists():
-        shown = _shown(run, page.data_point)
+        shown = _page_run(run, page.data_point)
         origin = origin_of(entry.row, shown, page.data_point, page.verified)
         write_page(run_page(replace(subject, stored=shown), origin=origin, operators=operators), page.path)
     return entry
 
 
-def _shown(run: Run, data_point: DataPointPlace | None) -> Run:
+def _page_run(run: Run, data_point: DataPointPlace | None) -> Run:
     """The run as pages show it: its source and card are named without this machine's folders."""
     source, card = PurePath(run.record.source).name, run.record.card
     if data_point is not None:
@@ -264,7 +270,7 @@ class _Pair(NamedTuple):
 
 
 def _write_comparisons(
-    board: Board, found: _Found, by_id: Mapping[str, Path], folder: Path, session: Workspace
+    board: Board, site_runs: _SiteRuns, by_id: Mapping[str, Path], folder: Path, session: Workspace
 ) -> tuple[list[Headline], dict[tuple[str, str], str]]:
     """Write pages of comparisons, those of proved equal work first, which are the headlines."""
     proved = [pair for group in board.groups for pair in combinations(group.members, 2)]
@@ -272,21 +278,26 @@ def _write_comparisons(
     for number, row in enumerate(board.rows):
         if row.published is None and row.facts["model"] and row.facts["phase"]:
             of_workload.setdefault(row.workload, []).append(number)
-    alike = (pair for members in of_workload.values() for pair in combinations(members, 2))
-    pairs = chain((pair for pair in proved if not _has_published(board.rows, pair)), alike)
+    same_workload = (pair for members in of_workload.values() for pair in combinations(members, 2))
+    pairs = chain((pair for pair in proved if not _has_published(board.rows, pair)), same_workload)
     traced = dict.fromkeys(pair for pair in pairs if len({_STEP in board.rows[n].figures for n in pair}) == 1)
     chosen = [_slower_first(board, pair) for pair in islice(traced, MOST_COMPARED)]
-    compared = []
+    tasks = []
     for pair in chosen:
         base, other = (board.rows[number].id for number in pair)
         path = folder / "compare" / page_name(f"{base}--{other}")
-        compared.append(
-            _Pair(found.stores[by_id[base]], found.shown(by_id[base]), found.shown(by_id[other]), path)
+        tasks.append(
+            _Pair(
+                site_runs.stores[by_id[base]],
+                site_runs.shown(by_id[base]),
+                site_runs.shown(by_id[other]),
+                path,
+            )
         )
     (folder / "compare").mkdir()
-    words = found.engine(session).map(_compare_pair, compared, progress=session.progress, what=_COMPARE)
+    words = site_runs.engine(session).map(_compare_pair, tasks, progress=session.progress, what=_COMPARE)
     pages, headlines = {}, []
-    for pair, task, verdict in zip(chosen, compared, words, strict=True):
+    for pair, task, verdict in zip(chosen, tasks, words, strict=True):
         first, second = (board.rows[number] for number in pair)
         pages[first.id, second.id] = f"compare/{task.path.name}"
         if tuple(sorted(pair)) in set(proved):
@@ -310,6 +321,6 @@ def _slower_first(board: Board, pair: tuple[int, int]) -> tuple[int, int]:
 
 def _compare_pair(pair: _Pair) -> tuple[str, str]:
     """Write the page of a comparison, and return its outcome and verdict."""
-    compared = compare(pair.base, pair.other, store=pair.store, engine=SERIAL)
-    write_page(comparison_page(compared, in_site=True), pair.path)
-    return compared.versus[0].outcome, compared.versus[0].words
+    comparison = compare(pair.base, pair.other, store=pair.store, engine=SERIAL)
+    write_page(comparison_page(comparison, in_site=True), pair.path)
+    return comparison.versus[0].outcome, comparison.versus[0].words

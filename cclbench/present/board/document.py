@@ -27,7 +27,7 @@ from cclbench.present.topics import KEY_METRICS, metric_order, topic_of
 from cclbench.present.words import metric_definition
 from cclbench.record.rows import Row
 
-_ASKED: Final = {
+_RANKING_OPTIONS: Final = {
     "": {},
     "p": {"published": True},
     "m": {"modelled": True},
@@ -62,32 +62,32 @@ class Board:
     @cached_property
     def metrics(self) -> list[str]:
         """Metrics and parts of which a row has a value, in reading order."""
-        found = [
+        names = [
             name
             for name, figures in self.figures.items()
             if any(figure.has_value for figure in figures.values())
         ]
-        return sorted(found, key=lambda name: (metric_order(name.partition("[")[0]), name))
+        return sorted(names, key=lambda name: (metric_order(name.partition("[")[0]), name))
 
     @cached_property
     def figures(self) -> dict[str, dict[int, Row]]:
         """The figures of each metric and part by row, also those without a value."""
-        found: dict[str, dict[int, Row]] = {}
+        by_name: dict[str, dict[int, Row]] = {}
         for number, row in enumerate(self.rows):
             for name, figure in row.figures.items():
-                found.setdefault(name, {})[number] = figure
-        return found
+                by_name.setdefault(name, {})[number] = figure
+        return by_name
 
     @cached_property
     def rankings(self) -> dict[str, dict[str, dict[int, int]]]:
         """Ranks by metric, by what is asked for, by row; without empty ones."""
-        found: dict[str, dict[str, dict[int, int]]] = {}
+        by_metric: dict[str, dict[str, dict[int, int]]] = {}
         for metric in RANKINGS:
             figures = self.figures.get(metric, {})
-            for letters, asked in _ASKED.items():
-                if ranks := ranks_of(self.groups, figures, **asked):
-                    found.setdefault(metric, {})[letters] = ranks
-        return found
+            for letters, options in _RANKING_OPTIONS.items():
+                if ranks := ranks_of(self.groups, figures, **options):
+                    by_metric.setdefault(metric, {})[letters] = ranks
+        return by_metric
 
     def page(self, row: BoardRow) -> str:
         """The address of a row's page."""
@@ -104,8 +104,8 @@ class _Texts:
         """The number of a text; None for None."""
         if text is None:
             return None
-        whole = printable(str(text))
-        short = whole if len(whole) <= _LONGEST else f"{whole[:_LONGEST]}… (cut)"
+        full_text = printable(str(text))
+        short = full_text if len(full_text) <= _LONGEST else f"{full_text[:_LONGEST]}… (cut)"
         return self.numbers.setdefault(short, len(self.numbers))
 
 
@@ -120,12 +120,12 @@ def board_document(board: Board) -> dict[str, Any]:
 
     figures = []
     for name in board.metrics:
-        own = board.figures[name]
+        by_row = board.figures[name]
         figures.append(
             {
-                "rows": _ranges(own),
-                "values": packed_column([row.value for row in own.values()]),
-                "cells": packed_column([cell(row) for row in own.values()]),
+                "rows": _ranges(by_row),
+                "values": packed_column([row.value for row in by_row.values()]),
+                "cells": packed_column([cell(row) for row in by_row.values()]),
             }
         )
     group_of = {member: number for number, group in enumerate(board.groups) for member in group.members}
@@ -152,9 +152,10 @@ def board_document(board: Board) -> dict[str, Any]:
         "cells": [[texts.number(word) for word in words] for words in cells],
         "rankings": {
             metric: {
-                letters: {"rows": list(ranks), "ranks": list(ranks.values())} for letters, ranks in of.items()
+                letters: {"rows": list(ranks), "ranks": list(ranks.values())}
+                for letters, ranks in by_letters.items()
             }
-            for metric, of in board.rankings.items()
+            for metric, by_letters in board.rankings.items()
         },
         "ranking_names": RANKINGS,
         "comparisons": [
@@ -195,14 +196,16 @@ def published_document(rows: Sequence[BoardRow]) -> dict[str, Any]:
     """What is published with each row: the rows' numbers, and in packed columns, numbers of texts."""
     texts = _Texts()
     published = {number: row.published for number, row in enumerate(rows) if row.published is not None}
-    names = dict.fromkeys(name for one in published.values() for name in one)
+    names = dict.fromkeys(name for metadata in published.values() for name in metadata)
 
     def number(value: Any) -> int | None:
         if value in (None, "", []):
             return None
         return texts.number(value if isinstance(value, str | int | float) else json.dumps(value))
 
-    columns = {name: packed_column([number(one.get(name)) for one in published.values()]) for name in names}
+    columns = {
+        name: packed_column([number(metadata.get(name)) for metadata in published.values()]) for name in names
+    }
     return {"rows": _ranges(published), "columns": columns, "texts": list(texts.numbers)}
 
 

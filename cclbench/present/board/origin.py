@@ -57,18 +57,18 @@ def _manifest_facts(data_point: DataPointPlace) -> Mapping[str, str]:
         manifest = read_manifest(data_point.manifest_path)
     except InputError as error:
         return {"Manifest": str(error)}
-    found = {
+    facts = {
         "Made with": f"cclbench {manifest.cclbench}",
         "SHA-256 of the card": manifest.card,
         "Evidence": f"{len(manifest.files)} files, {sum(file.bytes for file in manifest.files):,} bytes",
     }
     if manifest.redactions is not None:
         counts = ", ".join(f"{kind} {count}" for kind, count in manifest.redactions.items() if count)
-        found["Redactions"] = counts or "none were needed"
+        facts["Redactions"] = counts or "none were needed"
     if manifest.revealed:
-        found["Kept on purpose"] = ", ".join(manifest.revealed)
+        facts["Kept on purpose"] = ", ".join(manifest.revealed)
     try:
-        found["Signature"] = str(read_signature(data_point) or "none")
+        facts["Signature"] = str(read_signature(data_point) or "none")
     except CheckFailed as error:
-        found["Signature"] = str(error)
-    return found
+        facts["Signature"] = str(error)
+    return facts

@@ -95,11 +95,11 @@ def write_site(site: SiteContent, folder: Path) -> None:
     _write_assets(board, site.histories, folder)
     counts = Counter("published" if row.published else "own" for row in board.rows)
     newest = sorted((row for row in board.rows if row.date), key=lambda row: (row.date, row.id), reverse=True)
-    decided = sorted(site.headlines, key=lambda one: one.outcome not in _DECIDED)
+    headlines = sorted(site.headlines, key=lambda headline: headline.outcome not in _DECIDED)
     common = {"board": board, "counts": counts, "histories": site.histories}
     front = {
-        "headlines": decided[:_MOST_HEADLINES],
-        "more_headlines": len(decided[_MOST_HEADLINES:]),
+        "headlines": headlines[:_MOST_HEADLINES],
+        "more_headlines": len(headlines[_MOST_HEADLINES:]),
         "newest": [(row, key_figures(row)) for row in newest[:_NEWEST]],
         "left_out": site.left_out,
         "groups": len(board.groups),
@@ -118,9 +118,12 @@ def write_site(site: SiteContent, folder: Path) -> None:
     ]
     _write(folder / "history.html", "history", "History", common | {"tables": tables})
     _write_kind(
-        _SYSTEM, _by(board.rows, lambda row: str(row.facts["accelerator"] or "unknown")), board, folder
+        _SYSTEM,
+        _group_rows(board.rows, lambda row: str(row.facts["accelerator"] or "unknown")),
+        board,
+        folder,
     )
-    _write_kind(_WORKLOAD, _by(board.rows, lambda row: row.workload), board, folder)
+    _write_kind(_WORKLOAD, _group_rows(board.rows, lambda row: row.workload), board, folder)
     of_metric = {
         metric: [
             board.rows[number] for number, figure in board.figures.get(metric, {}).items() if figure.has_value
@@ -135,8 +138,8 @@ def write_site(site: SiteContent, folder: Path) -> None:
 
 def key_figures(row: BoardRow) -> Sequence[tuple[str, Markup]]:
     """The foremost figures of a row that have a value: metric and number."""
-    found = [(name, row.figures[name]) for name in KEY_METRICS if name in row.figures]
-    return [(name, number_markup(figure)) for name, figure in found if figure.has_value][:3]
+    figures = [(name, row.figures[name]) for name in KEY_METRICS if name in row.figures]
+    return [(name, number_markup(figure)) for name, figure in figures if figure.has_value][:3]
 
 
 def _write_assets(board: Board, histories: Sequence[tuple[str, FigureHistory]], folder: Path) -> None:
@@ -146,12 +149,12 @@ def _write_assets(board: Board, histories: Sequence[tuple[str, FigureHistory]], 
     package = resources.files("cclbench.present")
     for name in _VENDORED:
         (assets / name).write_bytes((package / "vendor" / name).read_bytes())
-    own = package / "templates" / "board"
-    style = page_style() + (own / "site.css").read_text(encoding="utf-8")
+    templates = package / "templates" / "board"
+    style = page_style() + (templates / "site.css").read_text(encoding="utf-8")
     (assets / "site.css").write_text(style, encoding="utf-8")
     for name in ("site.js", "grid.js", "downloads.js", "plots.js"):
-        (assets / name).write_bytes((own / name).read_bytes())
-    drawn = {
+        (assets / name).write_bytes((templates / name).read_bytes())
+    history_document = {
         "series": [
             {
                 "name": f"{name}: {figure.figure}",
@@ -167,7 +170,7 @@ def _write_assets(board: Board, histories: Sequence[tuple[str, FigureHistory]], 
     for name, document in (
         ("board", board_document(board)),
         ("published", published_document(board.rows)),
-        ("history", drawn),
+        ("history", history_document),
     ):
         (assets / f"{name}.js").write_text(script_of(name.upper(), document), encoding="utf-8")
     write_parquet(board, folder / "figures.parquet")
@@ -187,38 +190,42 @@ def _write(path: Path, template: str, title: str, context: Mapping[str, Any], ro
     path.write_text(render_template(f"board/{template}.html", about | dict(context)), encoding="utf-8")
 
 
-def _by(rows: Iterable[BoardRow], key: Any) -> dict[str, list[BoardRow]]:
-    found: dict[str, list[BoardRow]] = {}
+def _group_rows(rows: Iterable[BoardRow], key: Any) -> dict[str, list[BoardRow]]:
+    groups: dict[str, list[BoardRow]] = {}
     for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
-def _write_kind(kind: _SubjectKind, of: Mapping[str, Sequence[BoardRow]], board: Board, folder: Path) -> None:
+def _write_kind(
+    kind: _SubjectKind, by_subject: Mapping[str, Sequence[BoardRow]], board: Board, folder: Path
+) -> None:
     """The list of all, and a page of each, with its rows: own ones first."""
     (folder / kind.folder).mkdir()
     names = (
-        list(of)
+        list(by_subject)
         if kind is _METRIC
-        else sorted(of, key=lambda name: (-_own_count(of[name]), -len(of[name]), name))
+        else sorted(
+            by_subject, key=lambda name: (-_own_count(by_subject[name]), -len(by_subject[name]), name)
+        )
     )
     context = {"kind": kind, "board": board}
-    lines = [(name, page_name(name), len(of[name]), _own_count(of[name])) for name in names]
+    lines = [(name, page_name(name), len(by_subject[name]), _own_count(by_subject[name])) for name in names]
     _write(folder / f"{kind.folder}.html", "list", kind.all, context | {"lines": lines})
     for name in names:
-        rows = sorted((row for row in of[name] if not row.published), key=lambda row: row.id)
+        rows = sorted((row for row in by_subject[name] if not row.published), key=lambda row: row.id)
         shown = (name,) if kind is _METRIC else _SHOWN
         columns = [metric for metric in shown if any(_has_value(row, metric) for row in rows)]
         about = {
             "subject": name,
             "rows": rows[:_MOST_LISTED],
             "more": len(rows[_MOST_LISTED:]),
-            "published": len(of[name]) - len(rows),
+            "published": len(by_subject[name]) - len(rows),
             "columns": columns,
             "number": _cell,
             "metric": METRICS.get(name) if kind is _METRIC else None,
             "topic": topic_of(name) if kind is _METRIC else None,
-            "filter": board_filter(kind, of[name][0], name),
+            "filter": board_filter(kind, by_subject[name][0], name),
         }
         _write(folder / kind.folder / page_name(name), "subject", name, context | about, root="../")
 

@@ -23,13 +23,15 @@ def read_series(
     for row in rows:
         if row.series is not None:
             jobs.setdefault(row.series, []).append(runs[by_id[row.id]])
-    found, notes = [], []
-    for name, own in sorted(jobs.items()):
-        if len(own) < LEAST_RUNS:
+    histories, notes = [], []
+    for name, job_runs in sorted(jobs.items()):
+        if len(job_runs) < LEAST_RUNS:
             continue
         try:
-            figures, _ = history(*own, store=session.store, engine=session.engine, progress=session.progress)
-            found += [(name, figure) for figure in figures]
+            figures, _ = history(
+                *job_runs, store=session.store, engine=session.engine, progress=session.progress
+            )
+            histories += [(name, figure) for figure in figures]
         except CclbenchError as error:
             notes.append(f"history of {name}: {error}")
-    return found, notes
+    return histories, notes

@@ -15,23 +15,25 @@ def brief_comparison(document: Document) -> Brief:
     return {
         "verdicts": [
             {
-                "words": one["words"],
-                "outcome": one["outcome"],
-                "ratio": quantity(one["ratio"], "ratio"),
-                "interval": [quantity(one[end], "ratio") for end in ("low", "high")],
+                "words": versus["words"],
+                "outcome": versus["outcome"],
+                "ratio": quantity(versus["ratio"], "ratio"),
+                "interval": [quantity(versus[end], "ratio") for end in ("low", "high")],
                 "parts": _changes(
                     (PARTS[part["part"]], part["before_s"], part["after_s"], part["change_ns"])
-                    for part in one["changes"]
+                    for part in versus["changes"]
                 ),
-                "work": one["work"],
+                "work": versus["work"],
             }
-            for one in document["versus"]
+            for versus in document["versus"]
         ],
-        "checks": [f"{one['outcome']}: {one['expression']}: {one['reason']}" for one in document["checks"]],
+        "checks": [
+            f"{check['outcome']}: {check['expression']}: {check['reason']}" for check in document["checks"]
+        ],
         "warnings": document["warnings"],
         "operators": [
             words
-            for one in document["operators"]
+            for difference in document["operators"]
             for words in _changes(
                 (
                     row["other_name"] or row["name"],
@@ -39,13 +41,14 @@ def brief_comparison(document: Document) -> Brief:
                     _time_of(row["after"]),
                     row["change_ns"],
                 )
-                for row in one["operators"]
+                for row in difference["operators"]
             )
         ],
         "tables": [
-            f"{one['kind']} of {one['subject']}: {len(one['rows'])} rows" for one in document["tables"]
+            f"{table['kind']} of {table['subject']}: {len(table['rows'])} rows"
+            for table in document["tables"]
         ],
-        "subjects": {one["letter"]: one["captures"] for one in document["subjects"]},
+        "subjects": {subject["letter"]: subject["captures"] for subject in document["subjects"]},
     }
 
 
@@ -66,15 +69,17 @@ def _changes(rows: Iterable[tuple[str, float, float, int]]) -> list[str]:
 def brief_history(document: Document) -> Brief:
     """Each figure with its changes of level, the newest first."""
     return {
-        "checks": [f"{one['outcome']}: {one['expression']}: {one['reason']}" for one in document["checks"]],
-        "histories": [_history_brief(one) for one in document["histories"]],
+        "checks": [
+            f"{check['outcome']}: {check['expression']}: {check['reason']}" for check in document["checks"]
+        ],
+        "histories": [_history_brief(history) for history in document["histories"]],
     }
 
 
-def _history_brief(one: Document) -> Brief:
-    unit, valued = one["unit"], [row for row in one["runs"] if row["value"] is not None]
+def _history_brief(history: Document) -> Brief:
+    unit, valued = history["unit"], [row for row in history["runs"] if row["value"] is not None]
     return {
-        "figure": one["figure"],
+        "figure": history["figure"],
         "changes": [
             {
                 "verdict": change["verdict"],
@@ -85,13 +90,13 @@ def _history_brief(one: Document) -> Brief:
                 "beside": [f"{row['name']}: {row['before']} to {row['after']}" for row in change["beside"]],
                 "work": change["work"],
             }
-            for change in reversed(one["changes"])
+            for change in reversed(history["changes"])
         ],
         "newest": valued[-1:] and f"{humanise(valued[-1]['value'], unit)} ({valued[-1]['run']})",
-        "levels": [humanise(level, unit) for level in reversed(one["levels"])],
-        "drift": one["drift"] and " to ".join(humanise(value, unit) for value in one["drift"]),
-        "drift_from": one["drift_from"],
-        "runs": len(one["runs"]),
-        "without_value": len(one["runs"]) - len(valued),
-        "outliers": [row["run"] for row in one["runs"] if row["outlier"]],
+        "levels": [humanise(level, unit) for level in reversed(history["levels"])],
+        "drift": history["drift"] and " to ".join(humanise(value, unit) for value in history["drift"]),
+        "drift_from": history["drift_from"],
+        "runs": len(history["runs"]),
+        "without_value": len(history["runs"]) - len(valued),
+        "outliers": [row["run"] for row in history["runs"] if row["outlier"]],
     }

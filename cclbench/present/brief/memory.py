@@ -14,16 +14,16 @@ def brief_memory(document: Document) -> Brief:
         "devices": [_brief_device(device) for device in document["devices"]],
         "modelled": [
             {
-                "settings": one["settings"],
-                "peak": humanise(one["peak"], "B"),
-                "recorded": humanise(one["recorded"], "B"),
-                "assumed": one["assumed"],
+                "settings": prediction["settings"],
+                "peak": humanise(prediction["peak"], "B"),
+                "recorded": humanise(prediction["recorded"], "B"),
+                "assumed": prediction["assumed"],
             }
-            for one in document["modelled"]
+            for prediction in document["modelled"]
         ],
         "programs": [
-            f"{one['module']}: {quantity(one['bytes'], 'B') or 'size unknown'}"
-            for one in document["programs"]
+            f"{program['module']}: {quantity(program['bytes'], 'B') or 'size unknown'}"
+            for program in document["programs"]
         ],
         "answer": None if document["devices"] or document["programs"] else NOTHING,
         "run": document["run"],
@@ -38,11 +38,11 @@ def _brief_device(device: Document) -> Brief:
     return {
         "out_of_memory": [
             {
-                "verdict": one["verdict"],
-                "call_site": one["call_site"],
-                **quantities(one, dict.fromkeys(sizes, "B")),
+                "verdict": failure["verdict"],
+                "call_site": failure["call_site"],
+                **quantities(failure, dict.fromkeys(sizes, "B")),
             }
-            for one in device["out_of_memory"]
+            for failure in device["out_of_memory"]
         ],
         "growing": [
             {

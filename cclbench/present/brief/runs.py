@@ -40,8 +40,8 @@ def _summaries(document: Document) -> Brief:
     """What a source without device steps says, what is wrong first."""
     summaries = document.get("summaries", ())
     return {
-        "warnings": [words for one in summaries for words in one["warnings"]],
-        "answer": " ".join(words for one in summaries for words in one["sentences"]),
+        "warnings": [words for summary in summaries for words in summary["warnings"]],
+        "answer": " ".join(words for summary in summaries for words in summary["sentences"]),
     }
 
 
@@ -61,11 +61,11 @@ def brief_findings(document: Document) -> Brief:
     summary = _summaries(document)
     unknown = document.get("unknown")
     answer = summary["answer"] or (unknown and f"no step time: {unknown}") or NOTHING
-    found = _findings(document["findings"])
+    findings = _findings(document["findings"])
     return {
         "warnings": summary["warnings"],
-        "findings": found,
-        **({} if found else {"answer": answer}),
+        "findings": findings,
+        **({} if findings else {"answer": answer}),
     } | _run_facts(document["run"])
 
 
@@ -77,11 +77,11 @@ def brief_result(document: Document) -> Brief:
     of_run = [row for row in rows if row.rank is None and not row.narrowed]
     figures = key_rows(of_run) if "findings" in document else [row for row in of_run if row.has_value]
     missing = {row.metric: row.reason or row.status for row in of_run if not row.has_value}
-    asked = "findings" in document
+    has_findings = "findings" in document
     return {
-        **(brief_findings(document) if asked else {}),
+        **(brief_findings(document) if has_findings else {}),
         "figures": {row.metric: _figure_words(row) for row in figures},
-        "missing": {name: missing.get(name) for name in (missing if not asked else [_STEP])},
+        "missing": {name: missing.get(name) for name in (missing if not has_findings else [_STEP])},
         "window": document["run"]["windows"],
         **_run_facts(document["run"]),
     }
@@ -97,14 +97,14 @@ def _brief_replay(rows: Sequence[Row], run: str) -> Brief:
     """Predicted steps by scenario, with their bounds; then the measured and the replayed step."""
 
     def value(metric: str, scenario: str | None, stat: str | None = None) -> str | None:
-        found = (
+        matches = (
             row
             for row in rows
             if (row.metric, row.category, row.stat) == (metric, scenario, stat)
             and row.rank is None
             and row.collective is None
         )
-        row = next(found, None)
+        row = next(matches, None)
         return None if row is None else _figure_words(row) if row.has_value else f"unknown: {row.reason}"
 
     scenarios = dict.fromkeys(row.category for row in rows if row.metric == "whatif.step")

@@ -58,14 +58,14 @@ def brief_stragglers(document: Document) -> Brief:
         "answer": document["words"],
         "runs": [
             {
-                "words": one["words"],
-                "rank": one["named"],
-                "cause": one["cause"],
-                "pattern": one["pattern"],
-                "since_step": one["since"],
-                "period": one["period"],
-                "p_value": None if one["p_value"] is None else f"{one['p_value']:.2g}",
-                "slowdown_of_job": quantity(one["slowdown"], "ratio"),
+                "words": run["words"],
+                "rank": run["named"],
+                "cause": run["cause"],
+                "pattern": run["pattern"],
+                "since_step": run["since"],
+                "period": run["period"],
+                "p_value": None if run["p_value"] is None else f"{run['p_value']:.2g}",
+                "slowdown_of_job": quantity(run["slowdown"], "ratio"),
                 "ranks": [
                     {
                         "rank": row["rank"],
@@ -75,12 +75,12 @@ def brief_stragglers(document: Document) -> Brief:
                         "latest_in_steps": row["latest"],
                         "cause": row["cause"],
                     }
-                    for row in one["ranks"]
+                    for row in run["ranks"]
                 ],
-                "run": one["run"],
-                "steps": len(one["steps"]),
-                "notes": one["notes"],
+                "run": run["run"],
+                "steps": len(run["steps"]),
+                "notes": run["notes"],
             }
-            for one in document["runs"]
+            for run in document["runs"]
         ],
     }

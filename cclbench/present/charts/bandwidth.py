@@ -70,28 +70,32 @@ def bandwidth_chart(runs: Sequence[ComparisonSubject]) -> Chart:
         " spans the sizes. The dashed line is the links' rate in the catalog: only in-network reduction can"
         " exceed it."
     )
-    found, roofs, missing = [], [], []
+    points_by_run, roofs, missing = [], [], []
     for run in runs:
         points = list(points_of(run))
         if not points:
-            known = run.results.value(_BUSBW) is not None or run.results.parts(_BUSBW)[0]
-            why = "the trace states no collective's size" if known else run.results.missing_reason(_BUSBW)
+            has_bandwidth = run.results.value(_BUSBW) is not None or run.results.parts(_BUSBW)[0]
+            why = (
+                "the trace states no collective's size"
+                if has_bandwidth
+                else run.results.missing_reason(_BUSBW)
+            )
             missing.append((run, f"no bandwidth: {why}"))
             continue
-        found.append((run, points))
-        own = roofs_of(run)
-        roofs += [(run, roof) for roof in own]
-        if not own:
+        points_by_run.append((run, points))
+        run_roofs = roofs_of(run)
+        roofs += [(run, roof) for roof in run_roofs]
+        if not run_roofs:
             missing.append((run, f"no roofline: {run.results.missing_reason(_BANDWIDTH_UTILIZATION)}"))
-    kinds = sorted({point.kind for _, points in found for point in points})
+    kinds = sorted({point.kind for _, points in points_by_run for point in points})
     label = "; ".join(
         with_letter(run, f"up to {humanise(max(p.row.number for p in points), 'B/s')}")
-        for run, points in found
+        for run, points in points_by_run
     )
     label = f"Bus bandwidth: {label}"
     svg = (
-        drawn_svg(lambda: _draw_bandwidth(found, roofs, kinds), name="bandwidth", label=label)
-        if found
+        drawn_svg(lambda: _draw_bandwidth(points_by_run, roofs, kinds), name="bandwidth", label=label)
+        if points_by_run
         else None
     )
     alone = len(runs) == 1
@@ -99,7 +103,7 @@ def bandwidth_chart(runs: Sequence[ComparisonSubject]) -> Chart:
         (colour_name(place) if alone else "ink", MARKERS[marker_of(place)], kind)
         for place, kind in enumerate(kinds)
     ]
-    legend += [(colour_name(run.index), "▬", run.letter) for run, _ in found if run.letter]
+    legend += [(colour_name(run.index), "▬", run.letter) for run, _ in points_by_run if run.letter]
     return Chart("bandwidth", heading, caption, svg, merge_alike(missing), legend=tuple(legend))
 
 
@@ -128,11 +132,11 @@ def roofs_of(run: ComparisonSubject) -> list[LinkRoof]:
     for group, (rate, _) in rates.items():
         by_rate.setdefault(f"{rate:.4g}", []).append(group)
     firsts = ((rates[groups[0]], groups) for groups in by_rate.values())
-    return [LinkRoof(rate, tuple(groups), told) for (rate, told), groups in firsts]
+    return [LinkRoof(rate, tuple(groups), reason) for (rate, reason), groups in firsts]
 
 
 def _draw_bandwidth(
-    found: Sequence[tuple[ComparisonSubject, Sequence[BandwidthPoint]]],
+    points_by_run: Sequence[tuple[ComparisonSubject, Sequence[BandwidthPoint]]],
     roofs: Sequence[tuple[ComparisonSubject, LinkRoof]],
     kinds: Sequence[str],
 ) -> tuple[Figure, Titles]:
@@ -140,14 +144,14 @@ def _draw_bandwidth(
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     titles: dict[str, str] = {}
-    for run, points in found:
+    for run, points in points_by_run:
         for n, point in enumerate(points):
             gid = f"point-{run.index}-{n}"
             _draw_point(axes, run, point, kinds).set_gid(gid)
             titles[gid] = _hover_text(run, point)
     for n, (run, roof) in enumerate(roofs):
-        own = drawing_colour(run.index) if run.letter else light_colour("ink")
-        line = axes.axhline(roof.rate, color=own, linewidth=1.3, linestyle=(0, (5, 3)))
+        colour = drawing_colour(run.index) if run.letter else light_colour("ink")
+        line = axes.axhline(roof.rate, color=colour, linewidth=1.3, linestyle=(0, (5, 3)))
         line.set_gid(f"roof-{n}")
         titles[f"roof-{n}"] = (
             f"{with_letter(run, 'links')}: {humanise(roof.rate, 'B/s')} by the catalog, for group"
@@ -162,17 +166,17 @@ def _draw_bandwidth(
             fontsize=10,
             color=light_colour("muted"),
         )
-    _label_axes(axes, found)
+    _label_axes(axes, points_by_run)
     return figure, titles
 
 
 def _draw_point(axes: Axes, run: ComparisonSubject, point: BandwidthPoint, kinds: Sequence[str]) -> Any:
-    own = drawing_colour(run.index if run.letter else kinds.index(point.kind))
+    colour = drawing_colour(run.index if run.letter else kinds.index(point.kind))
     shown = point.row.provenance in ("measured", "derived")
     axes.plot(
         [point.low, point.high],
         [point.row.number] * 2,
-        color=own,
+        color=colour,
         alpha=0.5,
         linewidth=1.4,
         linestyle="-" if shown else ":",
@@ -182,8 +186,8 @@ def _draw_point(axes: Axes, run: ComparisonSubject, point: BandwidthPoint, kinds
         [point.row.number],
         marker=marker_of(kinds.index(point.kind)),
         markersize=7,
-        color=own if shown else "none",
-        markeredgecolor=own,
+        color=colour if shown else "none",
+        markeredgecolor=colour,
         linestyle="none",
     )
     return mark
@@ -196,11 +200,13 @@ def _hover_text(run: ComparisonSubject, point: BandwidthPoint) -> str:
     return "\n".join(filter(None, [text, f"comm.busbw, {row.provenance}", row.reason]))
 
 
-def _label_axes(axes: Axes, found: Sequence[tuple[ComparisonSubject, Sequence[BandwidthPoint]]]) -> None:
+def _label_axes(
+    axes: Axes, points_by_run: Sequence[tuple[ComparisonSubject, Sequence[BandwidthPoint]]]
+) -> None:
     from cclbench.present.charts.ticks import label_above, logarithmic_axis
 
-    low = min(point.low for _, points in found for point in points)
-    high = max(point.high for _, points in found for point in points)
+    low = min(point.low for _, points in points_by_run for point in points)
+    high = max(point.high for _, points in points_by_run for point in points)
     first, last = max(0, round(low).bit_length() - 1), round(high).bit_length() - 1
     stride = -(-(last - first) // _TICKS) or 1
     powers = range(first, last + 1, stride)

@@ -93,8 +93,8 @@ def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
 
 def charts_of(runs: Sequence[ComparisonSubject]) -> list[Chart]:
     """The charts of a page, ordered by `place`."""
-    sections = sorted(map(SECTIONS.get, SECTIONS), key=lambda one: one.place)
-    return [chart for one in sections for chart in one.charts(runs)]
+    sections = sorted(map(SECTIONS.get, SECTIONS), key=lambda entry: entry.place)
+    return [chart for entry in sections for chart in entry.charts(runs)]
 
 
 def legend_entries(subjects: Iterable[ComparisonSubject]) -> tuple[tuple[str, str, str], ...]:
@@ -107,10 +107,10 @@ def with_letter(subject: ComparisonSubject, text: str) -> str:
     return f"{subject.letter}: {text}" if subject.letter else text
 
 
-def merge_alike(told: Iterable[tuple[ComparisonSubject, str]]) -> tuple[str, ...]:
+def merge_alike(notes: Iterable[tuple[ComparisonSubject, str]]) -> tuple[str, ...]:
     """`A, B: text`: equal texts of several runs, once."""
     by_text: dict[str, list[str]] = {}
-    for subject, text in told:
+    for subject, text in notes:
         by_text.setdefault(text, []).append(subject.letter)
     return tuple(
         f"{', '.join(letters)}: {text}" if any(letters) else text for text, letters in by_text.items()

@@ -59,17 +59,17 @@ def exchange_chart(run: ComparisonSubject) -> Chart:
         why = f"a matrix of {world:,} ranks is not drawn: pairs are not visible beyond {MOST_WORLD:,}"
         return Chart(key, heading, caption, None, (why,))
     tables = {rank: stored.rank(rank).collectives() for rank in stored.ranks}
-    found = exchanged_bytes(tables, groups)
+    traffic = exchanged_bytes(tables, groups)
     missing = tuple(
-        f"left out: {count:,} parts of collectives {why}" for why, count in found.left_out.items()
+        f"left out: {count:,} parts of collectives {why}" for why, count in traffic.left_out.items()
     )
-    if not found.sent_bytes.any():
+    if not traffic.sent_bytes.any():
         return Chart(key, heading, caption, None, missing or ("no collectives between several ranks",))
-    cells = pool_blocks(found.sent_bytes)
-    if len(cells) < len(found.ranks):
-        missing = (*missing, f"a cell is {-(-len(found.ranks) // len(cells))} ranks by as many")
-    label = f"Matrix of {len(found.ranks)} ranks; {_most_words(found)}"
-    svg = drawn_svg(lambda: _draw_exchange(found, cells), name=key, label=label)
+    cells = pool_blocks(traffic.sent_bytes)
+    if len(cells) < len(traffic.ranks):
+        missing = (*missing, f"a cell is {-(-len(traffic.ranks) // len(cells))} ranks by as many")
+    label = f"Matrix of {len(traffic.ranks)} ranks; {_most_words(traffic)}"
+    svg = drawn_svg(lambda: _draw_exchange(traffic, cells), name=key, label=label)
     return Chart(key, heading, caption, svg, missing)
 
 
@@ -80,17 +80,17 @@ def pool_blocks(values: Float) -> Float:
     return np.asarray(np.add.reduceat(np.add.reduceat(values, begins, axis=0), begins, axis=1))
 
 
-def _most_words(found: ExchangedBytes) -> str:
-    source, target = np.unravel_index(int(found.sent_bytes.argmax()), found.sent_bytes.shape)
-    most = humanise(float(found.sent_bytes[source, target]), "B")
-    return f"most is {most}, from rank {found.ranks[source]} to rank {found.ranks[target]}"
+def _most_words(traffic: ExchangedBytes) -> str:
+    source, target = np.unravel_index(int(traffic.sent_bytes.argmax()), traffic.sent_bytes.shape)
+    most = humanise(float(traffic.sent_bytes[source, target]), "B")
+    return f"most is {most}, from rank {traffic.ranks[source]} to rank {traffic.ranks[target]}"
 
 
-def _draw_exchange(found: ExchangedBytes, cells: Float) -> tuple[Figure, Titles]:
+def _draw_exchange(traffic: ExchangedBytes, cells: Float) -> tuple[Figure, Titles]:
     from cclbench.present.charts.ticks import index_axis
 
     count = len(cells)
-    block = -(-len(found.ranks) // count)
+    block = -(-len(traffic.ranks) // count)
     figure, axes = blank_canvas(
         HALF_PX, _SIDE_PX + 46, left=_LEFT_PX, right=HALF_PX - _LEFT_PX - _SIDE_PX, top=4, bottom=42
     )
@@ -107,10 +107,10 @@ def _draw_exchange(found: ExchangedBytes, cells: Float) -> tuple[Figure, Titles]
         (strip,) = axes.barh(place, count, left=-0.5, height=1, color=light_colour("bg"), alpha=_UNSEEN)
         strip.set_gid(f"from-{place}")
         titles[f"from-{place}"] = "; ".join(
-            _hover_text(found, row)
-            for row in range(place * block, min((place + 1) * block, len(found.ranks)))
+            _hover_text(traffic, row)
+            for row in range(place * block, min((place + 1) * block, len(traffic.ranks)))
         )
-    labels = [str(rank) for rank in found.ranks[::block]]
+    labels = [str(rank) for rank in traffic.ranks[::block]]
     index_axis(axes.xaxis, labels, _RANK_TICKS)
     index_axis(axes.yaxis, [f"rank {label}" for label in labels], _RANK_TICKS)
     axes.set_xlim(-0.5, count - 0.5)
@@ -151,14 +151,12 @@ def _image_cells(cells: Float) -> np.ndarray[Any, Any]:
     return image
 
 
-def _hover_text(found: ExchangedBytes, row: int) -> str:
-    sent = found.sent_bytes[row]
+def _hover_text(traffic: ExchangedBytes, row: int) -> str:
+    sent = traffic.sent_bytes[row]
     if not sent.any():
-        return f"rank {found.ranks[row]} sends no known bytes"
+        return f"rank {traffic.ranks[row]} sends no known bytes"
     most = int(sent.argmax())
-    text = (
-        f"rank {found.ranks[row]} sends {humanise(float(sent.sum()), 'B')}, most to rank {found.ranks[most]}"
-    )
-    text += f": {humanise(float(sent[most]), 'B')}"
-    rate = float(found.pair_rates[row, most])
+    text = f"rank {traffic.ranks[row]} sends {humanise(float(sent.sum()), 'B')}"
+    text += f", most to rank {traffic.ranks[most]}: {humanise(float(sent[most]), 'B')}"
+    rate = float(traffic.pair_rates[row, most])
     return text if np.isnan(rate) else f"{text} at {humanise(rate, 'B/s')} during transfers"

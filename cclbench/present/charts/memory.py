@@ -65,18 +65,18 @@ def memory_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
     for run in runs:
         ranks = run.results.ranks(_PEAK_ALLOCATED)
         highest = sorted(ranks, key=lambda rank: -ranks[rank])[:MOST_DEVICES]
-        found = [one for one in of_run(run.stored, highest) if one.has_changes]
-        found.sort(key=lambda one: -one.peak_allocated)
+        histories = [history for history in of_run(run.stored, highest) if history.has_changes]
+        histories.sort(key=lambda history: -history.peak_allocated)
         most = max(MOST_DEVICES // len(runs), 1)
-        if not found:
+        if not histories:
             missing.append((run, f"no memory: {run.results.missing_reason(_PEAK_ALLOCATED)}"))
-        for place, history in enumerate(found[:most]):
-            title = with_letter(run, f"Memory of {printable(history_heading(history, found))}")
+        for place, history in enumerate(histories[:most]):
+            title = with_letter(run, f"Memory of {printable(history_heading(history, histories))}")
             groupings = known_groupings(history) if place == 0 else []
             for grouping in groupings or ["call_site"]:
                 yield _memory_chart(history, title, f"memory-{run.index}-{place}", grouping)
-        if len(found) > most:
-            missing.append((run, f"only those of {len(found)} devices with the highest peaks are drawn"))
+        if len(histories) > most:
+            missing.append((run, f"only those of {len(histories)} devices with the highest peaks are drawn"))
     if missing:
         yield Chart("memory", "Memory over time", _CAPTION, None, merge_alike(missing), wide=True)
 
@@ -87,9 +87,9 @@ def _memory_chart(history: History, title: str, key: str, grouping: str) -> Char
         key, title = f"{key}-{grouping}", f"{title} by {GROUPING_WORDS[grouping]}"
     unused = history.reserved_unused
     fragmented = "" if unused is None else f", {humanise(unused, 'B')} of the reserved bytes unused then"
-    told = f"peak {humanise(shown.peak, 'B')}{fragmented}"
-    caption = _CAPTION + (_OWNERS if peak_rows(history) else "") + f" Here: {told}."
-    svg = drawn_svg(lambda: _draw_history(shown), name=key, label=f"{title}: {told}")
+    peak_words = f"peak {humanise(shown.peak, 'B')}{fragmented}"
+    caption = _CAPTION + (_OWNERS if peak_rows(history) else "") + f" Here: {peak_words}."
+    svg = drawn_svg(lambda: _draw_history(shown), name=key, label=f"{title}: {peak_words}")
     remarks = tuple(filter(None, [history.qualifier_words]))
     return Chart(key, title, caption, svg, remarks, wide=True, legend=tuple(legend_of(shown)))
 
@@ -110,12 +110,12 @@ def _legend_layers(shown: MemoryCurves) -> list[tuple[str, str]]:
     last = len(shown.layers) - 1
     if not last:
         return [("compute", shown.layers[0].label)]
-    told = []
+    entries = []
     for place, layer in enumerate(shown.layers):
         colour = "idle" if place == 0 else "idle-host" if place == last else SUBJECTS[place - 1]
         label = printable(layer.label)
-        told.append((colour, label if len(label) <= _LABEL else f"{label[:_LABEL]}…"))
-    return told
+        entries.append((colour, label if len(label) <= _LABEL else f"{label[:_LABEL]}…"))
+    return entries
 
 
 def _draw_history(shown: MemoryCurves) -> tuple[Figure, Titles]:

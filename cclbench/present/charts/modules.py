@@ -45,17 +45,17 @@ class ModuleNode:
         return self.path.rpartition("/")[2]
 
 
-def module_chart(found: OperatorTable) -> Chart:
+def module_chart(table: OperatorTable) -> Chart:
     """The modules of a table by module, including time launched by no module."""
     heading = "Modules"
     caption = (
         "Device time by the nn.Module whose forward, or the backward of that forward, launched it. A module's"
         " width is its time including the modules below it; the uncovered rest is its own time."
     )
-    if not any(row.key != NO_MODULE for row in found.rows):
+    if not any(row.key != NO_MODULE for row in table.rows):
         why = "the trace names no modules: with_stack records them in PyTorch, jax.named_scope in JAX"
         return Chart("modules", heading, caption, None, (why,), wide=True)
-    root = module_tree(found)
+    root = module_tree(table)
     scale = (FULL_PX - 2 * _MARGIN_PX) / root.time_ns
     placed = [
         (module, left) for module, left in _placed_modules(root, 0) if module.time_ns * scale >= _LEAST_PX
@@ -70,21 +70,21 @@ def module_chart(found: OperatorTable) -> Chart:
     return Chart("modules", heading, caption, svg, (hidden,) if more else (), wide=True)
 
 
-def module_tree(found: OperatorTable) -> ModuleNode:
+def module_tree(table: OperatorTable) -> ModuleNode:
     """The modules of a table by module, below a root for all device time."""
     root = ModuleNode("device time", 0)
-    for row in found.rows:
+    for row in table.rows:
         node, steps = root, row.key.split("/", DEEPEST - 1)
-        passed = [root]
+        lineage = [root]
         for depth, step in enumerate(steps, start=1):
             path = "/".join(steps[:depth])
             node = node.children.setdefault(step, ModuleNode(path, depth))
-            passed.append(node)
+            lineage.append(node)
         node.own_ns += row.time_ns
-        for one in passed:
-            one.time_ns += row.time_ns
+        for module in lineage:
+            module.time_ns += row.time_ns
             if row.gap_s is not None:
-                one.gap_s = (one.gap_s or 0.0) + row.gap_s
+                module.gap_s = (module.gap_s or 0.0) + row.gap_s
     return root
 
 
@@ -146,12 +146,12 @@ def _fitting_name(name: str, letters: int) -> str:
 
 def _hover_text(module: ModuleNode, root: ModuleNode) -> str:
     share = module.time_ns / root.time_ns
-    told = [
+    lines = [
         "launched by no module" if module.path == NO_MODULE else module.path,
         f"{humanise(module.time_ns / 1e9, 's')}, {humanise(share, '1')} of the device time",
     ]
     if module.children and module.own_ns:
-        told.append(f"{humanise(module.own_ns / 1e9, 's')} outside of the modules within it")
+        lines.append(f"{humanise(module.own_ns / 1e9, 's')} outside of the modules within it")
     if module.gap_s is not None:
-        told.append(f"{humanise(module.gap_s, 's')} above the roofline")
-    return "\n".join(told)
+        lines.append(f"{humanise(module.gap_s, 's')} above the roofline")
+    return "\n".join(lines)

@@ -32,7 +32,7 @@ class OperatorPoint(NamedTuple):
     precision: str
 
 
-def operator_roofline(found: OperatorTable) -> Chart:
+def operator_roofline(table: OperatorTable) -> Chart:
     """The rows of a table by shape that have FLOPs, limited to those with the most time."""
     heading = "Roofline of operators"
     caption = (
@@ -40,9 +40,9 @@ def operator_roofline(found: OperatorTable) -> Chart:
         " is the time of all its calls. Left of a ridge it is bound by memory, right of it by the peak of its"
         " precision."
     )
-    points = points_of(found)
-    silent = sum(row.time_ns for row in found.rows) - sum(point.row.time_ns for point in points)
-    share = silent / found.time_ns if found.time_ns else 0.0
+    points = points_of(table)
+    silent = sum(row.time_ns for row in table.rows) - sum(point.row.time_ns for point in points)
+    share = silent / table.time_ns if table.time_ns else 0.0
     missing = []
     if silent:
         what = "without FLOPs (copies, collectives, operators without a cost model)"
@@ -55,7 +55,7 @@ def operator_roofline(found: OperatorTable) -> Chart:
     fastest = max(points, key=lambda point: point.rate)
     label = f"{heading}: {len(points)} marks, up to {humanise(fastest.rate, 'FLOP/s')}"
     svg = drawn_svg(
-        lambda: _draw_roofline(points, precisions, found.roof), name="operator-roofline", label=label
+        lambda: _draw_roofline(points, precisions, table.roof), name="operator-roofline", label=label
     )
     legend = tuple(
         (colour_name(place), MARKERS[marker_of(place)], precision)
@@ -64,11 +64,11 @@ def operator_roofline(found: OperatorTable) -> Chart:
     return Chart("operator-roofline", heading, caption, svg, tuple(missing), wide=True, legend=legend)
 
 
-def points_of(found: OperatorTable) -> list[OperatorPoint]:
+def points_of(table: OperatorTable) -> list[OperatorPoint]:
     """The rows with FLOPs and bytes, most time first."""
     points = [
         OperatorPoint(row, row.flops / row.bytes, row.flops_per_s, row.precision or _OTHER)
-        for row in found.rows
+        for row in table.rows
         if row.flops and row.bytes and row.flops_per_s
     ]
     return sorted(points, key=lambda point: -point.row.time_ns)[:MOST_POINTS]
@@ -119,8 +119,8 @@ def _draw_roofs(axes: Axes, roof: DeviceRoof, precisions: Sequence[str], titles:
     line.set_gid("memory")
     titles["memory"] = f"device memory: {humanise(roof.memory, 'B/s')}"
     for word, peak in peaks.items():
-        own = drawing_colour(precisions.index(word))
-        (line,) = axes.plot([peak / roof.memory, right], [peak, peak], color=own, linewidth=1.5)
+        colour = drawing_colour(precisions.index(word))
+        (line,) = axes.plot([peak / roof.memory, right], [peak, peak], color=colour, linewidth=1.5)
         line.set_gid(f"peak-{word}")
         titles[f"peak-{word}"] = f"peak of {word}: {humanise(peak, 'FLOP/s')}, from the catalog"
         axes.annotate(
@@ -138,7 +138,7 @@ def _hover_text(point: OperatorPoint) -> str:
     row = point.row
     operator, shapes = row.operator_and_shapes
     calls = f"{row.calls:,} call{'s'[: row.calls != 1]}"
-    told = [
+    lines = [
         operator,
         shapes,
         f"{humanise(row.time_s, 's')} in {calls}, {humanise(row.share, '1')} of the device time",
@@ -146,5 +146,5 @@ def _hover_text(point: OperatorPoint) -> str:
     ]
     if row.roofline_share is not None and row.gap_s is not None:
         gap = humanise(row.gap_s, "s")
-        told.append(f"{humanise(row.roofline_share, '1')} of the roofline, bound by {row.bound}; gap {gap}")
-    return "\n".join(filter(None, told))
+        lines.append(f"{humanise(row.roofline_share, '1')} of the roofline, bound by {row.bound}; gap {gap}")
+    return "\n".join(filter(None, lines))

@@ -49,7 +49,7 @@ def overlap_chart(runs: Sequence[ComparisonSubject]) -> Chart:
         " over ranks), and the slowest rank's window (time.step). A run without single steps is one mark,"
         " hollow if its figures are published."
     )
-    found, missing = [], []
+    points_by_run, missing = [], []
     for run in runs:
         points, silent = points_of(run.results)
         if not points:
@@ -61,55 +61,57 @@ def overlap_chart(runs: Sequence[ComparisonSubject]) -> Chart:
                 missing.append((run, f"no step time: {run.results.missing_reason(_STEP)}"))
                 continue
             points = [(None, ratio, step)]
-        found.append((run, points))
+        points_by_run.append((run, points))
         if silent:
             missing.append(
                 (run, f"not drawn: {silent} step{'s'[: silent != 1]} without communication on any rank")
             )
-    if sum(len(points) for _, points in found) == 1:
-        ((run, ((_, ratio, _),)),) = found
+    if sum(len(points) for _, points in points_by_run) == 1:
+        ((run, ((_, ratio, _),)),) = points_by_run
         missing.append((run, f"one step: {humanise(ratio, '1')} of its communication is hidden"))
-        found = []
+        points_by_run = []
     label = "; ".join(
         with_letter(
             run,
             f"{len(points)} steps, overlap {humanise(min(p[1] for p in points), '1')} to"
             f" {humanise(max(p[1] for p in points), '1')}",
         )
-        for run, points in found
+        for run, points in points_by_run
     )
     svg = (
-        drawn_svg(lambda: _draw_overlap(found), name="overlap", label=f"{heading}: {label}")
-        if found
+        drawn_svg(lambda: _draw_overlap(points_by_run), name="overlap", label=f"{heading}: {label}")
+        if points_by_run
         else None
     )
-    drawn_runs = legend_entries(run for run, _ in found)
+    drawn_runs = legend_entries(run for run, _ in points_by_run)
     return Chart("overlap", heading, caption, svg, merge_alike(missing), legend=drawn_runs)
 
 
 def points_of(rows: Results) -> tuple[list[Point], int]:
     """The steps as points, and the number of steps without communication on any rank."""
     step = rows.steps(_STEP)
-    hidden, all_ = rows.grid(_OVERLAPPED), rows.grid(_COMM_TIME)
-    if not step or hidden.values.shape != all_.values.shape:
+    hidden, comm = rows.grid(_OVERLAPPED), rows.grid(_COMM_TIME)
+    if not step or hidden.values.shape != comm.values.shape:
         return [], 0
-    known = ~(np.ma.getmaskarray(hidden.values) | np.ma.getmaskarray(all_.values))
-    both, told = (np.where(known, one.values.data, 0.0).sum(axis=0) for one in (hidden, all_))
-    ratio = np.divide(both, told, out=np.zeros(len(told)), where=told > 0)
+    has_both = ~(np.ma.getmaskarray(hidden.values) | np.ma.getmaskarray(comm.values))
+    hidden_s, comm_s = (np.where(has_both, grid.values.data, 0.0).sum(axis=0) for grid in (hidden, comm))
+    ratio = np.divide(hidden_s, comm_s, out=np.zeros(len(comm_s)), where=comm_s > 0)
     points = [
         (number, share, step[number])
-        for number, share, whole in zip(all_.steps.tolist(), ratio.tolist(), told.tolist(), strict=True)
-        if whole > 0 and number in step
+        for number, share, comm_time in zip(comm.steps.tolist(), ratio.tolist(), comm_s.tolist(), strict=True)
+        if comm_time > 0 and number in step
     ]
-    return points, len(all_.steps) - len(points)
+    return points, len(comm.steps) - len(points)
 
 
-def _draw_overlap(found: Sequence[tuple[ComparisonSubject, Sequence[Point]]]) -> tuple[Figure, Titles]:
+def _draw_overlap(
+    points_by_run: Sequence[tuple[ComparisonSubject, Sequence[Point]]],
+) -> tuple[Figure, Titles]:
     from cclbench.present.charts.ticks import label_above, quantity_axis
 
     figure, axes = blank_canvas(HALF_PX, 330, left=76, right=24, top=24, bottom=46)
     titles: dict[str, list[str]] = {}
-    for run, points in found:
+    for run, points in points_by_run:
         x, y = [point[1] for point in points], [point[2] for point in points]
         many = len(points) > MOST_SINGLE
         (marks,) = axes.plot(

@@ -54,13 +54,15 @@ def pareto_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
     for figure, latency in _drawn_latencies(points):
         heading = f"Throughput against {_FIGURES[figure]}"
         front = points.fronts[latency]
-        told = f"{latency.partition(' ')[2]}, {len(front)} of {len(_with(points, latency))} points are best"
+        summary = (
+            f"{latency.partition(' ')[2]}, {len(front)} of {len(_with(points, latency))} points are best"
+        )
         svg = drawn_svg(
             lambda latency=latency: _draw_panel(points, latency),  # type: ignore[misc]
             name=f"pareto-{figure}",
-            label=f"{heading}: {told}",
+            label=f"{heading}: {summary}",
         )
-        caption = f"{_CAPTION} Here: {told}."
+        caption = f"{_CAPTION} Here: {summary}."
         yield Chart(f"pareto-{figure}", heading, caption, svg, tuple(map(printable, points.notes)))
 
 

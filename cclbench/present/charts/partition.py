@@ -68,7 +68,7 @@ def partition_chart(runs: Sequence[ComparisonSubject]) -> Chart:
     label = "; ".join(_in_words(bars[0]) for _, bars in blocks)
     label = f"Partition: {label}"
     svg = drawn_svg(lambda: _draw_bars(blocks), name="partition", label=label) if blocks else None
-    legend = tuple((one.colour, "▨" if one.hatch else "■", one.label) for one in _used_slices(blocks))
+    legend = tuple((part.colour, "▨" if part.hatch else "■", part.label) for part in _used_slices(blocks))
     return Chart("partition", heading, caption, svg, merge_alike(missing), wide=True, legend=legend)
 
 
@@ -110,7 +110,7 @@ def framed_picture(blocks: Blocks, *, title: str, note: str) -> Figure:
     with house_style():
         figure, _ = _draw_bars(blocks, top=_TITLE_PX)
         (axes,) = figure.axes
-        handles = [Patch(label=one.label, **_fill_style(one)) for one in _used_slices(blocks)]
+        handles = [Patch(label=part.label, **_fill_style(part)) for part in _used_slices(blocks)]
         axes.legend(
             handles=handles,
             loc="lower left",
@@ -136,10 +136,10 @@ def _bars_of(run: ComparisonSubject, runs: int) -> tuple[list[PartitionBar], str
 
 
 def _chosen_bars(
-    found: Seconds, runs: int, titled: Callable[[str], str] = str
+    by_metric: Seconds, runs: int, titled: Callable[[str], str] = str
 ) -> tuple[list[PartitionBar], str]:
     """The mean of the ranks, then as many ranks as fit; and a note on those that are not drawn."""
-    ranks = bars_of(found, finer=lambda _: True)
+    ranks = bars_of(by_metric, finer=lambda _: True)
     if not ranks:
         return [], ""
     number = len(ranks)
@@ -149,7 +149,7 @@ def _chosen_bars(
     shown = [PartitionBar(f"mean of {number} ranks", mean), *extreme_bars(ranks, most)]
     if number == 1:
         shown = [PartitionBar("one rank", mean)]
-    present = {one for bar in ranks for one, seconds in bar.slices if seconds > 0}
+    present = {part for bar in ranks for part, seconds in bar.slices if seconds > 0}
     bars = [
         PartitionBar(titled(bar.name), tuple(pair for pair in bar.slices if pair[0] in present))
         for bar in shown
@@ -162,13 +162,15 @@ def _chosen_bars(
 
 
 def _in_words(bar: PartitionBar) -> str:
-    return f"{bar.name}: " + ", ".join(f"{one.label} {humanise(seconds, 's')}" for one, seconds in bar.slices)
+    return f"{bar.name}: " + ", ".join(
+        f"{part.label} {humanise(seconds, 's')}" for part, seconds in bar.slices
+    )
 
 
 def _used_slices(blocks: Blocks) -> list[StepSlice]:
     """The slices in any bar, in the order of `SLICES`."""
-    used = {one for _, bars in blocks for bar in bars for one, _ in bar.slices}
-    return [one for whole in SLICES for one in (whole, *whole.finer) if one in used]
+    used = {part for _, bars in blocks for bar in bars for part, _ in bar.slices}
+    return [part for parent in SLICES for part in (parent, *parent.finer) if part in used]
 
 
 def _draw_bars(blocks: Blocks, *, top: int = 4) -> tuple[Figure, Titles]:
@@ -209,9 +211,9 @@ def _draw_bars(blocks: Blocks, *, top: int = 4) -> tuple[Figure, Titles]:
     return figure, titles
 
 
-def _fill_style(one: StepSlice) -> dict[str, Any]:
-    hatch = {"hatch": one.hatch[0], "edgecolor": light_colour(one.hatch[1])} if one.hatch else {}
-    return {"facecolor": light_colour(one.colour), **hatch}
+def _fill_style(part: StepSlice) -> dict[str, Any]:
+    hatch = {"hatch": part.hatch[0], "edgecolor": light_colour(part.hatch[1])} if part.hatch else {}
+    return {"facecolor": light_colour(part.colour), **hatch}
 
 
 def _stack_slices(
@@ -220,14 +222,14 @@ def _stack_slices(
     from matplotlib.patches import Rectangle
 
     left = 0.0
-    for index, (one, seconds) in enumerate(bar.slices):
+    for index, (part, seconds) in enumerate(bar.slices):
         gid = f"bar-{run}-{place:g}-{index}"
         # `barh` would fit the axes to each one anew.
-        axes.add_artist(Rectangle((left, place - 0.4), seconds, 0.8, gid=gid, **_fill_style(one)))
+        axes.add_artist(Rectangle((left, place - 0.4), seconds, 0.8, gid=gid, **_fill_style(part)))
         share = seconds / bar.total_seconds if bar.total_seconds else 0.0
         titles[gid] = (
-            f"{bar.name}: {one.label} {humanise(seconds, 's')}, {humanise(share, '1')} of"
-            f" {humanise(bar.total_seconds, 's')}\n{one.metric}, measured"
+            f"{bar.name}: {part.label} {humanise(seconds, 's')}, {humanise(share, '1')} of"
+            f" {humanise(bar.total_seconds, 's')}\n{part.metric}, measured"
         )
         if seconds > _READABLE * longest:
             axes.text(
@@ -237,6 +239,6 @@ def _stack_slices(
                 ha="center",
                 va="center",
                 fontsize=10,
-                color=light_colour(one.ink),
+                color=light_colour(part.ink),
             )
         left += seconds

@@ -35,17 +35,17 @@ _READABLE: Final = 0.05
 
 def phase_charts(run: ComparisonSubject) -> Iterator[Chart]:
     """The bar of a single run; none if it has fewer than two phases."""
-    found = phases_of(run)
-    if len(found) < 2:
+    phases = phases_of(run)
+    if len(phases) < 2:
         return
-    label = ", ".join(f"{phase} {humanise(seconds, 's')}" for phase, seconds in found)
+    label = ", ".join(f"{phase} {humanise(seconds, 's')}" for phase, seconds in phases)
     yield Chart(
         "phases",
         "Phases",
         "Busy time of a step by the phase that launched it (time.phase), mean over ranks and steps.",
-        drawn_svg(lambda: _draw_phases(found), name="phases", label=f"Phases: {label}"),
+        drawn_svg(lambda: _draw_phases(phases), name="phases", label=f"Phases: {label}"),
         wide=True,
-        legend=tuple((_COLOURS[phase][0], "■", phase) for phase, _ in found),
+        legend=tuple((_COLOURS[phase][0], "■", phase) for phase, _ in phases),
     )
 
 
@@ -56,23 +56,23 @@ def phases_of(run: ComparisonSubject) -> list[tuple[str, float]]:
     return [(phase, seconds[phase]) for phase in PHASES if seconds.get(phase)]
 
 
-def _draw_phases(found: Sequence[tuple[str, float]]) -> tuple[Figure, Titles]:
+def _draw_phases(phases: Sequence[tuple[str, float]]) -> tuple[Figure, Titles]:
     from cclbench.present.charts.ticks import quantity_axis
 
     figure, axes = blank_canvas(FULL_PX, 64, left=16, right=36, top=2, bottom=26)
-    whole, left = sum(seconds for _, seconds in found), 0.0
+    total, left = sum(seconds for _, seconds in phases), 0.0
     titles: dict[str, str] = {}
-    for phase, seconds in found:
+    for phase, seconds in phases:
         name, on = _COLOURS[phase]
         (bar,) = axes.barh(0, seconds, left=left, height=1, color=light_colour(name))
         bar.set_gid(f"phase-{phase}")
-        share = humanise(seconds / whole, "1")
+        share = humanise(seconds / total, "1")
         titles[f"phase-{phase}"] = f"{phase}: {humanise(seconds, 's')}, {share} of the busy time\n{_METRIC}"
-        if seconds > _READABLE * whole:
+        if seconds > _READABLE * total:
             middle = left + seconds / 2
             axes.text(middle, 0, share, ha="center", va="center", fontsize=10, color=light_colour(on))
         left += seconds
-    axes.set_xlim(0, whole)
+    axes.set_xlim(0, total)
     axes.set_ylim(-0.5, 0.5)
     axes.set_yticks([])
     quantity_axis(axes.xaxis, "s", 10)

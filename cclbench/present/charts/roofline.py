@@ -82,27 +82,27 @@ def roofline_chart(runs: Sequence[ComparisonSubject]) -> Chart:
         " all its calls. Left of the ridge it is bound by memory, right of it by the peak of the card's"
         " precision."
     )
-    found, missing = [], []
+    rooflines, missing = [], []
     for run in runs:
         kernels, note = kernels_of(run)
         if not kernels:
             missing.append((run, f"no roofline: {note}"))
             continue
         peaks, lacking = peaks_of(run)
-        found.append((run, kernels, peaks))
+        rooflines.append((run, kernels, peaks))
         missing += [(run, why) for why in (*lacking, note) if why]
     label = "; ".join(
         with_letter(
             run, f"{len(kernels)} kernels, up to {humanise(max(k.flop_per_s for k in kernels), 'FLOP/s')}"
         )
-        for run, kernels, _ in found
+        for run, kernels, _ in rooflines
     )
     svg = (
-        drawn_svg(lambda: _draw_roofline(found), name="roofline", label=f"{heading}: {label}")
-        if found
+        drawn_svg(lambda: _draw_roofline(rooflines), name="roofline", label=f"{heading}: {label}")
+        if rooflines
         else None
     )
-    drawn_runs = legend_entries(run for run, _, _ in found)
+    drawn_runs = legend_entries(run for run, _, _ in rooflines)
     return Chart("roofline", heading, caption, svg, merge_alike(missing), legend=drawn_runs)
 
 
@@ -140,13 +140,13 @@ def peaks_of(run: ComparisonSubject) -> tuple[Peaks, list[str]]:
 
 
 def _draw_roofline(
-    found: Sequence[tuple[ComparisonSubject, Sequence[KernelWork], Peaks]],
+    rooflines: Sequence[tuple[ComparisonSubject, Sequence[KernelWork], Peaks]],
 ) -> tuple[Figure, Titles]:
     figure, axes = blank_canvas(HALF_PX, 330, left=88, right=16, top=18, bottom=46)
     axes.set_xscale("log")
     axes.set_yscale("log")
     titles: dict[str, str] = {}
-    for run, kernels, _ in found:
+    for run, kernels, _ in rooflines:
         longest = max(kernel.seconds for kernel in kernels)
         for n, kernel in enumerate(kernels):
             (mark,) = axes.plot(
@@ -161,7 +161,7 @@ def _draw_roofline(
             mark.set_gid(f"kernel-{run.index}-{n}")
             titles[f"kernel-{run.index}-{n}"] = _hover_text(run, kernel)
     left, right = axes.get_xlim()
-    for run, _, peaks in found:
+    for run, _, peaks in rooflines:
         _draw_roof(axes, run, peaks, left, right, titles)
     axes.set_xlim(left, right)
     roofline_axes(axes)
@@ -181,12 +181,14 @@ def _draw_roof(
     y = [
         min(at * memory if memory is not None else math.inf, math.inf if flops is None else flops) for at in x
     ]
-    own = drawing_colour(run.index) if run.letter else light_colour("ink")
-    (line,) = axes.plot(x, y, color=own, linewidth=1.3, linestyle=(0, (5, 3)))
+    colour = drawing_colour(run.index) if run.letter else light_colour("ink")
+    (line,) = axes.plot(x, y, color=colour, linewidth=1.3, linestyle=(0, (5, 3)))
     line.set_gid(f"roof-{run.index}")
-    told = [humanise(peak, unit) for peak, unit in ((flops, "FLOP/s"), (memory, "B/s")) if peak is not None]
+    peak_words = [
+        humanise(peak, unit) for peak, unit in ((flops, "FLOP/s"), (memory, "B/s")) if peak is not None
+    ]
     titles[f"roof-{run.index}"] = with_letter(
-        run, f"peaks: {' and '.join(told)}, from the trace or the catalog"
+        run, f"peaks: {' and '.join(peak_words)}, from the trace or the catalog"
     )
 
 

@@ -32,15 +32,15 @@ _Drawn = tuple[ComparisonSubject, dict[Any, Any]]
 @section("latency", place=26)
 def latency_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
     """Percentiles of single benchmarks; of several, latencies over the concurrency."""
-    found = [(run, summary) for run in runs for summary in run.summaries if summary.kind == "serving"]
-    single = [(run, _table(summary, "latency")) for run, summary in found if _is_single(summary)]
-    several = [(run, _table(summary, "load")) for run, summary in found if not _is_single(summary)]
+    benchmarks = [(run, summary) for run in runs for summary in run.summaries if summary.kind == "serving"]
+    single = [(run, _table(summary, "latency")) for run, summary in benchmarks if _is_single(summary)]
+    several = [(run, _table(summary, "load")) for run, summary in benchmarks if not _is_single(summary)]
     if single:
         yield _chart(
             "latency-percentiles",
             "Latencies of requests",
             "50th, 90th and 99th percentile of each latency, over the answered requests.",
-            [(run, own) for run, table in single if (own := _percentiles(table))],
+            [(run, latencies) for run, table in single if (latencies := _percentiles(table))],
             by_load=False,
         )
     if several:
@@ -67,9 +67,9 @@ def _percentiles(table: FigureTable) -> dict[str, list[tuple[str, float]]]:
     names = table.values_of("latency")
     columns = {stat: table.values_of(stat) for stat in _PERCENTILES}
     return {
-        name: known
+        name: percentiles
         for place, name in enumerate(names)
-        if (known := [(stat, values[place]) for stat, values in columns.items() if values[place]])
+        if (percentiles := [(stat, values[place]) for stat, values in columns.items() if values[place]])
     }
 
 
@@ -87,7 +87,7 @@ def _chart(key: str, heading: str, caption: str, drawn: Sequence[_Drawn], *, by_
     if not drawn:
         return Chart(key, heading, caption, None, ("the files state no latency, or not under which load",))
     draw = _draw_curves if by_load else _draw_percentiles
-    names = list(dict.fromkeys(name for _, own in drawn for name in own))
+    names = list(dict.fromkeys(name for _, latencies in drawn for name in latencies))
     legend = legend_entries(run for run, _ in drawn)
     marks = names if by_load else _PERCENTILES
     legend += tuple(("ink", MARKERS[marker_of(place)], name) for place, name in enumerate(marks))
@@ -107,18 +107,20 @@ def _draw_percentiles(drawn: Sequence[_Drawn], names: Sequence[str]) -> tuple[Fi
     axes.set_xscale("log")
     titles: dict[str, str] = {}
     for number, (run, latencies) in enumerate(drawn):
-        own = drawing_colour(run.index if run.letter else 0)
+        colour = drawing_colour(run.index if run.letter else 0)
         for row, name in enumerate(names):
             points = latencies.get(name, [])
             at = -row - 0.6 * (number - (len(drawn) - 1) / 2) / len(drawn)
-            axes.plot([value for _, value in points], [at] * len(points), color=own, alpha=0.5, linewidth=3)
+            axes.plot(
+                [value for _, value in points], [at] * len(points), color=colour, alpha=0.5, linewidth=3
+            )
             for place, (stat, value) in enumerate(points):
                 gid = f"stat-{number}-{row}-{place}"
                 (mark,) = axes.plot(
                     [value],
                     [at],
                     marker=marker_of(_PERCENTILES.index(stat)),
-                    color=own,
+                    color=colour,
                     markersize=7,
                     linestyle="none",
                 )
@@ -140,11 +142,11 @@ def _draw_curves(drawn: Sequence[_Drawn], names: Sequence[str]) -> tuple[Figure,
     titles: dict[str, str] = {}
     for number, (run, curves) in enumerate(drawn):
         for row, name in enumerate(names):
-            own = drawing_colour(run.index if run.letter else row)
+            colour = drawing_colour(run.index if run.letter else row)
             for place, (load, value) in enumerate(curves.get(name, [])):
                 gid = f"load-{number}-{row}-{place}"
                 (mark,) = axes.plot(
-                    [load], [value], marker=marker_of(row), color=own, markersize=5, linestyle="none"
+                    [load], [value], marker=marker_of(row), color=colour, markersize=5, linestyle="none"
                 )
                 mark.set_gid(gid)
                 titles[gid] = f"{with_letter(run, name)} at concurrency {load:,.0f}: {humanise(value, 's')}"

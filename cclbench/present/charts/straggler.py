@@ -125,7 +125,7 @@ def _worst_words(late: LatenessByStep) -> str:
     return f"latest on average is rank {late.ranks[rank]}, by {humanise(float(mean[rank]), 's')} a step"
 
 
-def _draw_lateness(shown: LatenessByStep, whole: LatenessByStep, limit: float) -> tuple[Figure, Titles]:
+def _draw_lateness(shown: LatenessByStep, lateness: LatenessByStep, limit: float) -> tuple[Figure, Titles]:
     from cclbench.present.charts.ticks import index_axis
 
     count = len(shown.ranks)
@@ -138,7 +138,7 @@ def _draw_lateness(shown: LatenessByStep, whole: LatenessByStep, limit: float) -
             place, len(shown.steps), left=-0.5, height=1, color=light_colour("bg"), alpha=_UNSEEN
         )
         strip.set_gid(f"rank-{rank}")
-        titles[f"rank-{rank}"] = _hover_text(whole, rank)
+        titles[f"rank-{rank}"] = _hover_text(lateness, rank)
     stride = -(-12 // row)
     index_axis(axes.yaxis, [f"rank {rank}" for rank in shown.ranks], max(count // stride, 1))
     index_axis(axes.xaxis, list(map(str, shown.steps)), _STEP_TICKS)
@@ -166,11 +166,11 @@ def _image_values(values: Values, limit: float) -> np.ndarray[Any, Any]:
 
 
 def _hover_text(late: LatenessByStep, rank: int) -> str:
-    own = late.values[int(np.searchsorted(late.ranks, rank))]
-    most = int(own.argmax())
+    by_step = late.values[int(np.searchsorted(late.ranks, rank))]
+    most = int(by_step.argmax())
     return (
-        f"rank {rank}: {_lag_words(float(own.mean()))} on average, {_lag_words(float(own[most]))} in step"
-        f" {late.steps[most]}, where it is latest"
+        f"rank {rank}: {_lag_words(float(by_step.mean()))} on average, {_lag_words(float(by_step[most]))}"
+        f" in step {late.steps[most]}, where it is latest"
     )
 
 

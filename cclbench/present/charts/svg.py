@@ -105,24 +105,24 @@ def _adapt_to_page(root: ET.Element, prefix: str, titles: Titles) -> None:
 
 def _plain_attributes(element: ET.Element, prefix: str) -> None:
     """Convert attributes for a page: no style, no namespaces, prefixed ids, theme colours."""
-    found = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
-    for declaration in found.pop("style", "").split(";"):
+    attributes = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
+    for declaration in attributes.pop("style", "").split(";"):
         key, _, value = (part.strip() for part in declaration.partition(":"))
         if key == "font" and (font := _FONT.match(value)):
-            found |= {"font-size": font["size"]} | ({"font-weight": "700"} if font["weight"] else {})
+            attributes |= {"font-size": font["size"]} | ({"font-weight": "700"} if font["weight"] else {})
         elif key and key not in ("font", "font-family") and (key, value) not in _DEFAULTS:
-            found[key] = value.removesuffix("px") if key == "font-size" else value
-    if "id" in found:
-        found["id"] = prefix + found["id"]
+            attributes[key] = value.removesuffix("px") if key == "font-size" else value
+    if "id" in attributes:
+        attributes["id"] = prefix + attributes["id"]
     for key in _LINKS:
-        found |= {key: _LINK.sub(rf"\1#{prefix}", found[key])} if key in found else {}
+        attributes |= {key: _LINK.sub(rf"\1#{prefix}", attributes[key])} if key in attributes else {}
     for key in _COLOURED:
-        found |= {key: _THEME.get(found[key], found[key])} if key in found else {}
+        attributes |= {key: _THEME.get(attributes[key], attributes[key])} if key in attributes else {}
     for key in _LENGTHS:
-        found |= {key: _rounded(found[key])} if key in found else {}
-    if "d" in found:
-        found["d"] = _short_path(found["d"])
-    element.attrib = found
+        attributes |= {key: _rounded(attributes[key])} if key in attributes else {}
+    if "d" in attributes:
+        attributes["d"] = _short_path(attributes["d"])
+    element.attrib = attributes
 
 
 def _rounded(numbers: str) -> str:
@@ -147,7 +147,7 @@ def _is_on_line(first: str, middle: str, last: str) -> bool:
     """Whether a point of a path lies on the level or upright line between those around it."""
     if (middle[0], last[0]) != ("L", "L") or first[0] not in "LM":
         return False
-    (x, y), (at, height), (end, last_y) = (map(float, one[1:].split()) for one in (first, middle, last))
+    (x, y), (at, height), (end, last_y) = (map(float, point[1:].split()) for point in (first, middle, last))
     level = y == height == last_y and (at - x) * (end - at) >= 0
     return level or (x == at == end and (height - y) * (last_y - height) >= 0)
 
@@ -158,7 +158,7 @@ def _add_hover_text(group: ET.Element, text: str | Sequence[str]) -> None:
         marks, texts = [group], [text]
     else:
         marks, texts = [mark for mark in group.iter() if mark.tag.rpartition("}")[2] == "use"], [*text]
-    for mark, one in zip(marks, texts, strict=True):
+    for mark, hover_text in zip(marks, texts, strict=True):
         title = ET.Element("title")
-        title.text = "\n".join(map(bound_text, one.split("\n")))
+        title.text = "\n".join(map(bound_text, hover_text.split("\n")))
         mark.insert(0, title)

@@ -57,12 +57,12 @@ def sweep_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
 
 def _sweeps_by_chart(runs: Sequence[ComparisonSubject]) -> dict[str, list[_Sweep]]:
     """Sweeps with any bandwidth by title of their chart; of several runs by collective."""
-    found: dict[str, list[_Sweep]] = {}
+    sweeps: dict[str, list[_Sweep]] = {}
     for run in runs:
         tables = [table for summary in run.summaries if summary.kind == "sweep" for table in summary.tables]
-        for table in [one for one in tables if _known_rates(one)][:MOST_CHARTS]:
-            found.setdefault(table.subject if len(runs) > 1 else table.title, []).append((run, table))
-    return found
+        for table in [table for table in tables if _known_rates(table)][:MOST_CHARTS]:
+            sweeps.setdefault(table.subject if len(runs) > 1 else table.title, []).append((run, table))
+    return sweeps
 
 
 def _known_rates(table: FigureTable) -> list[float]:
@@ -74,10 +74,12 @@ def _draw_sweeps(sweeps: Sequence[_Sweep]) -> tuple[Figure, Titles]:
     axes.set_xscale("log", base=2)
     titles: dict[str, str] = {}
     for number, (run, table) in enumerate(sweeps):
-        own = drawing_colour(run.index if run.letter else 0)
-        titles |= _draw_band(axes, run, table, own, f"band-{number}")
-        for column, face in (("busbw", own), ("busbw in place", "none")):
-            titles |= _draw_curve(axes, run, table, column, own, face, f"curve-{number}-{face != own:d}")
+        colour = drawing_colour(run.index if run.letter else 0)
+        titles |= _draw_band(axes, run, table, colour, f"band-{number}")
+        for column, face in (("busbw", colour), ("busbw in place", "none")):
+            titles |= _draw_curve(
+                axes, run, table, column, colour, face, f"curve-{number}-{face != colour:d}"
+            )
     _label_axes(axes, [size for _, table in sweeps for size in table.values_of("size") if size])
     return figure, titles
 

@@ -29,9 +29,9 @@ def waterfall_chart(versus: Versus) -> Chart:
     if not versus.changes or versus.change_ns is None:
         why = f"{versus.base} or {versus.other} has no partition of its step"
         return Chart(key, heading, caption, None, (why,))
-    told = ", ".join(f"{PARTS[one.part]} {signed_time(one.change_ns)}" for one in versus.changes)
+    parts = ", ".join(f"{PARTS[change.part]} {signed_time(change.change_ns)}" for change in versus.changes)
     label = (
-        f"Waterfall from {versus.base} to {versus.other}: {told}; in total {signed_time(versus.change_ns)}."
+        f"Waterfall from {versus.base} to {versus.other}: {parts}; in total {signed_time(versus.change_ns)}."
     )
     return Chart(key, heading, caption, drawn_svg(lambda: _draw_waterfall(versus), name=key, label=label))
 
@@ -46,7 +46,7 @@ def _draw_waterfall(versus: Versus) -> tuple[Figure, Titles]:
 
     from cclbench.present.charts.ticks import QuantityFormatter
 
-    changes = [one for one in versus.changes if one.before_s or one.after_s or one.change_ns]
+    changes = [change for change in versus.changes if change.before_s or change.after_s or change.change_ns]
     height = 44 + _ROW_PX * (len(changes) + 1)
     figure, axes = blank_canvas(HALF_PX, height, left=128, right=38, top=6, bottom=38)
     titles: dict[str, str] = {}

@@ -27,11 +27,11 @@ from cclbench.present.perfetto.lines import (
 )
 from cclbench.present.perfetto.shown import ShownRows
 
-_TOLD: Final = (
+_DETAILS: Final = (
     *("category", "step", "correlation", "bytes", "copy_direction", "blocks", "flops", "hbm_bytes"),
 )
 """Columns shown in the viewer for a selected slice, besides those of its collective."""
-_COLUMNS: Final = ("name", "start_ns", "dur_ns", "collective", *_TOLD)
+_COLUMNS: Final = ("name", "start_ns", "dur_ns", "collective", *_DETAILS)
 _MOST_BYTES: Final = 64 * MIB
 """Most bytes of names in one chunk of text: names come from the input and may be long."""
 
@@ -54,28 +54,35 @@ class TraceEvents:
     def add_rank(self, rank: int, shown: ShownRows, *, corrected: bool) -> None:
         """Write one rank; if its clock is corrected, slices also state the uncorrected duration."""
         threads, thread = shown.thread_places()
-        devices = {one.device for one in threads if not one.on_host} - {-1}
-        only = f" (device {min(devices)})" if len(devices) == 1 else ""
-        self._add_name("process", {"pid": rank}, f"rank {rank}{only}", rank)
+        devices = {shown_thread.device for shown_thread in threads if not shown_thread.on_host} - {-1}
+        device_note = f" (device {min(devices)})" if len(devices) == 1 else ""
+        self._add_name("process", {"pid": rank}, f"rank {rank}{device_note}", rank)
         parts = CollectiveParts.of_tables(shown.tables)
         self._add_steps(rank, shown)
         self._add_waits(rank, shown, parts)
-        numbered = [self._thread_id(rank, one.thread_name(device=not only)) for one in threads]
-        tids = np.array(numbered, np.int64)[thread]
-        done = 0
+        thread_ids = [
+            self._thread_id(rank, shown_thread.thread_name(device=not device_note))
+            for shown_thread in threads
+        ]
+        tids = np.array(thread_ids, np.int64)[thread]
+        first_row = 0
         for kind, batch in shown.row_batches(_COLUMNS):
-            here = slice(done, done + len(batch))
-            done += len(batch)
+            batch_rows = slice(first_row, first_row + len(batch))
+            first_row += len(batch)
             begin, end = shown.common_times(batch)
             places = parts.rows_of_keys(batch["collective"])
-            self.arrows.add_begins(parts.instance_numbers(places), begin - self.begin_ns, rank, tids[here])
-            own = [key_values("own_dur_ns", batch["dur_ns"])] if corrected else []
-            args = object_members(
-                *(key_values(name, batch[name]) for name in _TOLD), parts.texts.take(places), *own
+            self.arrows.add_begins(
+                parts.instance_numbers(places), begin - self.begin_ns, rank, tids[batch_rows]
             )
-            for some in _bounded_slices(batch):
-                names = quote_texts(batch["name"][some])
-                self._add_slices(rank, tids[here][some], begin[some], end[some], kind, names, args[some])
+            own_duration = [key_values("own_dur_ns", batch["dur_ns"])] if corrected else []
+            args = object_members(
+                *(key_values(name, batch[name]) for name in _DETAILS), parts.texts.take(places), *own_duration
+            )
+            for rows in _bounded_slices(batch):
+                names = quote_texts(batch["name"][rows])
+                self._add_slices(
+                    rank, tids[batch_rows][rows], begin[rows], end[rows], kind, names, args[rows]
+                )
 
     def add_arrows(self) -> None:
         """Write the arrows, after all slices: viewers sort by time and keep the order of equal times."""
@@ -113,7 +120,7 @@ class TraceEvents:
             return
         lane = slice_lanes(np.zeros(len(begin), np.int8), begin, end)
         titles = [title if n == 0 else f"{title} ({n + 1})" for n in range(int(lane.max()) + 1)]
-        tids = np.array([self._thread_id(rank, one) for one in titles], np.int64)[lane]
+        tids = np.array([self._thread_id(rank, lane_title) for lane_title in titles], np.int64)[lane]
         self._add_slices(rank, tids, begin, end, category, names, args)
 
     def _add_slices(
@@ -134,12 +141,10 @@ class TraceEvents:
         self._add_name("thread", {"pid": rank, "tid": tid}, name, self._threads)
         return tid
 
-    def _add_name(self, what: str, whose: dict[str, int], name: str, place: int) -> None:
+    def _add_name(self, what: str, ids: dict[str, int], name: str, place: int) -> None:
         """Metadata: the name of a process or thread, and its sort index."""
         for key, args in (("name", {"name": name}), ("sort_index", {"sort_index": place})):
-            self.file.write(
-                self._comma + b"\n" + event_line(ph="M", **whose, name=f"{what}_{key}", args=args)
-            )
+            self.file.write(self._comma + b"\n" + event_line(ph="M", **ids, name=f"{what}_{key}", args=args))
             self._comma = b","
 
 

@@ -33,7 +33,9 @@ class LatestRanks:
     def of_ranks(cls, ranks: Iterable[Rank]) -> LatestRanks:
         """From the parts of all ranks."""
         columns = ["instance", "arrival_ns", "rank"]
-        parts = pa.concat_tables([one.collectives().select(columns).drop_null() for one in ranks])
+        parts = pa.concat_tables(
+            [rank_tables.collectives().select(columns).drop_null() for rank_tables in ranks]
+        )
         instance, arrival, rank = (parts[column].to_numpy() for column in columns)
         order = np.lexsort((-rank, arrival, instance))
         last = order[np.flatnonzero(np.diff(instance[order], append=-1))]
@@ -86,10 +88,10 @@ class InstanceArrows:
 
     def add_begins(self, instances: Int64, begins: Int64, rank: int, threads: Int64) -> None:
         """Add the rows that are parts of a matched collective."""
-        some = instances >= 0
-        if some.any():
-            ranks = np.full(int(some.sum()), rank, np.int64)
-            self.found.append((instances[some], begins[some], ranks, threads[some]))
+        is_matched = instances >= 0
+        if is_matched.any():
+            ranks = np.full(int(is_matched.sum()), rank, np.int64)
+            self.found.append((instances[is_matched], begins[is_matched], ranks, threads[is_matched]))
 
     def flow_lines(self) -> pa.Array:
         """A flow for each collective with at least two parts shown, by arrival."""

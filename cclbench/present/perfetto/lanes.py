@@ -26,11 +26,13 @@ def slice_lanes(tracks: npt.NDArray[np.integer], starts: Int64, ends: Int64) -> 
     lane = np.zeros(len(starts), np.int32)
     rows = np.flatnonzero(ends > starts)
     order = rows[np.lexsort((-ends[rows], starts[rows], tracks[rows]))]
-    for one in np.split(order, np.flatnonzero(np.diff(tracks[order])) + 1):
-        crossing = _in_crossing_runs(starts[one], ends[one])
+    for track_rows in np.split(order, np.flatnonzero(np.diff(tracks[order])) + 1):
+        crossing = _in_crossing_runs(starts[track_rows], ends[track_rows])
         if crossing.any():
-            some = one[crossing]
-            lane[some] = list(_first_free_lanes(starts[some].tolist(), ends[some].tolist()))
+            crossing_rows = track_rows[crossing]
+            lane[crossing_rows] = list(
+                _first_free_lanes(starts[crossing_rows].tolist(), ends[crossing_rows].tolist())
+            )
     return lane
 
 

@@ -35,8 +35,8 @@ def object_members(*parts: pa.Array) -> pa.Array:
 
 def as_microseconds(ns: Int64) -> pa.Array:
     """Non-negative nanoseconds as microseconds: 1234567 → 1234.567."""
-    whole, rest = np.divmod(ns, 1000)
-    return join_columns(pa.array(whole), ".", _THOUSANDTHS.take(pa.array(rest)))
+    micros, rest = np.divmod(ns, 1000)
+    return join_columns(pa.array(micros), ".", _THOUSANDTHS.take(pa.array(rest)))
 
 
 def key_values(key: str, column: Any) -> pa.Array:
@@ -59,9 +59,9 @@ def quote_texts(array: pa.DictionaryArray) -> pa.Array:
 
 def bytes_of(lines: pa.Array) -> memoryview:
     """The bytes of a column of lines, each after a comma and a line break."""
-    whole = join_columns(",\n", lines)
-    _, offsets, text = whole.buffers()
-    ends = np.frombuffer(offsets, np.int64)[whole.offset : whole.offset + len(whole) + 1]
+    joined = join_columns(",\n", lines)
+    _, offsets, text = joined.buffers()
+    ends = np.frombuffer(offsets, np.int64)[joined.offset : joined.offset + len(joined) + 1]
     return memoryview(text)[int(ends[0]) : int(ends[-1])]
 
 

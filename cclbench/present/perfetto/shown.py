@@ -106,19 +106,19 @@ class ShownRows:
     def thread_places(self) -> tuple[list[ShownThread], npt.NDArray[np.int32]]:
         """The threads of the rows, and the index of each row's thread, in the order of `row_batches`."""
         tracks: dict[ShownThread, int] = {}
-        of, starts, ends = [], [], []
+        track_numbers, starts, ends = [], [], []
         for _, batch in self.row_batches([*_PLACE, *_TIME]):
             begin, end = self.common_times(batch)
             starts.append(begin)
             ends.append(end)
-            of.append(_track_numbers(batch, tracks))
-        if not of:
+            track_numbers.append(_track_numbers(batch, tracks))
+        if not track_numbers:
             return [], np.empty(0, np.int32)
-        track = np.concatenate(of)
+        track = np.concatenate(track_numbers)
         lane = slice_lanes(track, np.concatenate(starts), np.concatenate(ends))
         pairs, place = np.unique(track.astype(np.int64) << 32 | lane, return_inverse=True)
-        known = list(tracks)
-        threads = [known[pair >> 32]._replace(lane=pair & 0xFFFFFFFF) for pair in pairs.tolist()]
+        by_number = list(tracks)
+        threads = [by_number[pair >> 32]._replace(lane=pair & 0xFFFFFFFF) for pair in pairs.tolist()]
         order = sorted(range(len(threads)), key=threads.__getitem__)
         rank = np.empty(len(order), np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
@@ -130,8 +130,8 @@ class ShownRows:
         return self.clock.on_common_clock(start), self.clock.on_common_clock(start + dur)
 
 
-def _track_numbers(batch: pa.RecordBatch, known: dict[ShownThread, int]) -> npt.NDArray[np.int32]:
-    """The number of each row's stream or thread; new ones are added to `known`."""
+def _track_numbers(batch: pa.RecordBatch, by_thread: dict[ShownThread, int]) -> npt.NDArray[np.int32]:
+    """The number of each row's stream or thread; new ones are added to `by_thread`."""
     on_host = pc.equal(batch["side"].cast(pa.string()), "host").to_numpy(zero_copy_only=False)
     device = np.where(on_host, -1, pc.fill_null(batch["device"], -1).to_numpy(zero_copy_only=False))
     tracks, track = np.unique(batch["track"].to_numpy(), return_inverse=True)
@@ -139,7 +139,7 @@ def _track_numbers(batch: pa.RecordBatch, known: dict[ShownThread, int]) -> npt.
     codes, place = np.unique((track * len(devices) + device) * 2 + on_host, return_inverse=True)
     numbers = []
     for code in codes.tolist():
-        (of, on), host = divmod(code >> 1, len(devices)), bool(code & 1)
-        thread = ShownThread(host, int(devices[on]), int(tracks[of]))
-        numbers.append(known.setdefault(thread, len(known)))
+        (track_at, device_at), host = divmod(code >> 1, len(devices)), bool(code & 1)
+        thread = ShownThread(host, int(devices[device_at]), int(tracks[track_at]))
+        numbers.append(by_thread.setdefault(thread, len(by_thread)))
     return np.array(numbers, np.int32)[place]

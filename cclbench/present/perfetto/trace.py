@@ -70,18 +70,19 @@ def write_trace(
     clocks = clocks_of(run.record.clocks)
     files = {rank: run.rank(rank) for rank in (run.ranks if ranks is None else sorted(set(ranks)))}
     cut = {
-        rank: ShownRows.of_rank(one, clocks.get(rank, TimelineClock()), steps) for rank, one in files.items()
+        rank: ShownRows.of_rank(rank_tables, clocks.get(rank, TimelineClock()), steps)
+        for rank, rank_tables in files.items()
     }
-    shown = {rank: one for rank, one in cut.items() if one is not None}
-    earliest = [begin for one in shown.values() if (begin := one.earliest_ns()) is not None]
+    shown = {rank: rows for rank, rows in cut.items() if rows is not None}
+    earliest = [begin for rows in shown.values() if (begin := rows.earliest_ns()) is not None]
     if not earliest:
-        raise UsageError("there is nothing to show", where=run.id, hint=_what_there_is(files, steps))
+        raise UsageError("there is nothing to show", where=run.id, hint=_steps_hint(files, steps))
     latest = LatestRanks.of_ranks(map(run.rank, run.ranks))
     with _open_trace(path) as file:
         file.write(b'{"traceEvents":[')
         trace = TraceEvents(file, min(earliest), latest, first_thread=max(run.ranks) + 1)
-        for rank, one in shown.items():
-            trace.add_rank(rank, one, corrected=rank in clocks)
+        for rank, rows in shown.items():
+            trace.add_rank(rank, rows, corrected=rank in clocks)
         trace.add_arrows()
         about = {
             "run": run.id,
@@ -95,8 +96,8 @@ def write_trace(
     return TraceSummary(trace.slices, trace.arrows.drawn, path.stat().st_size)
 
 
-def _what_there_is(files: dict[int, Rank], steps: Steps | None) -> str:
-    tables = [one.steps()["step"].drop_null().to_pylist() for one in files.values()]
+def _steps_hint(files: dict[int, Rank], steps: Steps | None) -> str:
+    tables = [rank_tables.steps()["step"].drop_null().to_pylist() for rank_tables in files.values()]
     numbers = sorted({step for table in tables for step in table})
     if steps is None:
         return "no rank's trace has an event"

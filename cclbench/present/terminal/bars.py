@@ -20,7 +20,7 @@ _COLUMN: Final = 5
 _STEP: Final = metric_name("time.step")
 _LEFT_OUT: Final = metric_names("time.overlapped", "time.exposed_comm", "time.exposed_copy")
 """Parts that many runs do not have."""
-_FINER: Final = tuple(one for whole in SLICES for one in whole.finer)
+_FINER: Final = tuple(part for parent in SLICES for part in parent.finer)
 
 
 def bar_chart(
@@ -40,8 +40,8 @@ def bar_chart(
     name = max(len(rank.name) for rank in shown)
     width = _WIDTH - name - 2 - 9 - _COLUMN * len(parts) - 2
     step = next((row for row in rows if row.metric == _STEP and row.rank is None and not row.narrowed), None)
-    whole = step is not None and step.window == "trace"
-    header = Text(f"{'':{name}}  {'':{width}} {'capture' if whole else 'step':>8}", "dim")
+    is_capture = step is not None and step.window == "trace"
+    header = Text(f"{'':{name}}  {'':{width}} {'capture' if is_capture else 'step':>8}", "dim")
     for part in parts:
         header.append(f"{part.glyphs[not unicode]:>{_COLUMN}}", light_colour(part.colour))
     header.append(" %", "dim")
@@ -71,9 +71,9 @@ def bar_chart(
             )
 
 
-def _is_drawn(whole: StepSlice) -> bool:
+def _is_drawn(part: StepSlice) -> bool:
     """Whether a terminal draws the finer slices of a part."""
-    return all(one.short for one in whole.finer)
+    return all(finer.short for finer in part.finer)
 
 
 def _column_parts(ranks: Sequence[PartitionBar]) -> list[StepSlice]:
@@ -82,7 +82,7 @@ def _column_parts(ranks: Sequence[PartitionBar]) -> list[StepSlice]:
     return [
         part
         for place, (part, _) in enumerate(slices[0])
-        if (part not in _FINER and part.metric not in _LEFT_OUT) or any(own[place][1] for own in slices)
+        if (part not in _FINER and part.metric not in _LEFT_OUT) or any(row[place][1] for row in slices)
     ]
 
 

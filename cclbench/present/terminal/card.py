@@ -32,10 +32,10 @@ def card_rows(card: Card) -> Iterator[dict[str, str]]:
 
 def _flatten_card(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     for key, below in value.items():
-        here = f"{path}.{key}" if path else key
-        if here in {"version", "id", "description", "evidence.traces"}:
+        field = f"{path}.{key}" if path else key
+        if field in {"version", "id", "description", "evidence.traces"}:
             continue
         if isinstance(below, dict):
-            yield from _flatten_card(below, here)
+            yield from _flatten_card(below, field)
         else:
-            yield here, below
+            yield field, below

@@ -32,7 +32,7 @@ def terminal_page(
 ) -> list[RenderableType]:
     """The comparison for a terminal; quiet: only verdicts and checks."""
     verbose = verbosity >= VERBOSE
-    verdicts: list[RenderableType] = [Text(printable(one.words)) for one in comparison.versus]
+    verdicts: list[RenderableType] = [Text(printable(versus.words)) for versus in comparison.versus]
     checks = [_check_line(check) for check in comparison.checks]
     if verbosity <= QUIET:
         return [*verdicts, *checks]
@@ -41,15 +41,19 @@ def terminal_page(
         parts += [Text(), words]
     parts += titled_bullets("Checks", checks)
     parts += titled_bullets("Warnings", [Text(printable(warning)) for warning in comparison.warnings])
-    firsts = [(one.letter, words) for one in comparison.subjects for words in sections.foremost_finding(one)]
+    firsts = [
+        (subject.letter, words)
+        for subject in comparison.subjects
+        for words in sections.foremost_finding(subject)
+    ]
     if firsts:
         rows = ((letter, Text(words)) for letter, words in firsts)
         parts += [Text(), Text("First finding of each", "bold"), labelled_table(rows)]
     for table in comparison.tables:
         parts += compared_table_lines(table, None if verbose else sections.MOST_LINES)
-    for one in comparison.versus:
-        if one.changes:
-            parts += [Text(), Group(*_waterfall_lines(one, unicode=unicode, verbose=verbose))]
+    for versus in comparison.versus:
+        if versus.changes:
+            parts += [Text(), Group(*_waterfall_lines(versus, unicode=unicode, verbose=verbose))]
     for difference in comparison.operators:
         parts += [Text(), Group(*_work_lines(difference, verbose=verbose))]
     if comparison.cards:
@@ -76,24 +80,24 @@ def _check_line(check: GateCheck) -> Text:
     return line.append(f"  {printable(check.expression)}: {printable(check.reason)}", "default")
 
 
-def _waterfall_lines(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:
+def _waterfall_lines(versus: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:
     """A line for each part: before, after, change, and the change as a waterfall bar."""
-    title = f"From {one.base} to {one.other}, part by part"
-    yield Text(f"{title:<{_LABEL}}{one.base:>9}{one.other:>10}{'difference':>12}", "bold")
-    ends = [0.0, *accumulate(change.change_ns for change in one.changes)]
+    title = f"From {versus.base} to {versus.other}, part by part"
+    yield Text(f"{title:<{_LABEL}}{versus.base:>9}{versus.other:>10}{'difference':>12}", "bold")
+    ends = [0.0, *accumulate(change.change_ns for change in versus.changes)]
     low, high = min(ends), max(ends)
     bars = (_change_bar(begin, end, low, high, unicode) for begin, end in pairwise(ends))
-    for row in sections.part_rows(one, every=verbose):
+    for row in sections.part_rows(versus, every=verbose):
         if row.mover:
             yield _time_line(f"    {row.label}", row.cells, "dim")
             continue
         bar = next(bars)
         if row.cells != _NOTHING:
             yield _time_line(f"  {row.label}", row.cells).append_text(bar)
-    yield _time_line("  total", sections.step_totals(one))
+    yield _time_line("  total", sections.step_totals(versus))
     if low < high:
         longer, shorter = (glyphs[not unicode] for _, glyphs in (LONGER, SHORTER))
-        yield Text(f"  {longer} longer   {shorter} shorter in {one.other}", "dim")
+        yield Text(f"  {longer} longer   {shorter} shorter in {versus.other}", "dim")
 
 
 def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[RenderableType]:
@@ -102,7 +106,7 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Render
     yield Text(sections.WORKS, "bold")
     if families := sections.family_rows(difference):
         yield _work_head(
-            "equal work, by family", pair, known=any(map(any, (row.reached for row in families)))
+            "equal work, by family", pair, has_roofline=any(map(any, (row.reached for row in families)))
         )
         for row in families:
             yield _time_line(f"  {row.label}", row.cells).append(
@@ -112,13 +116,13 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Render
     for what, changes in (("operator", difference.operators), ("module", difference.modules)):
         if not changes:
             continue
-        known = sections.has_roofline(changes)
-        yield _work_head(f"by {what}", pair, known=known)
+        has_roofline = sections.has_roofline(changes)
+        yield _work_head(f"by {what}", pair, has_roofline=has_roofline)
         for row in sections.work_rows(changes, len(changes) if verbose else _MOST_WORKS):
             part = row.kind.endswith("shapes")
             if verbose or not part:
                 line = _time_line(f"{'    ' if part else '  '}{row.label}", row.cells)
-                yield line.append(f"{row.reached[0]:>12}{row.reached[1]:>12}") if known else line
+                yield line.append(f"{row.reached[0]:>12}{row.reached[1]:>12}") if has_roofline else line
         yield _time_line("  all", sections.work_totals(difference))
     yield from _replaced_lines(difference, len(difference.replaced) if verbose else _MOST_WORKS)
     notes = [
@@ -129,9 +133,9 @@ def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Render
     yield from (Text(f"  {sections.safe_text(note)}", "dim") for note in notes)
 
 
-def _work_head(title: str, pair: tuple[str, str], *, known: bool = False) -> Text:
-    """The heading of a block of times; `known`: with the shares of each roofline."""
-    roofs = [f"of {letter}'s roof" for letter in pair if known]
+def _work_head(title: str, pair: tuple[str, str], *, has_roofline: bool = False) -> Text:
+    """The heading of a block of times; `has_roofline`: with the shares of each roofline."""
+    roofs = [f"of {letter}'s roof" for letter in pair if has_roofline]
     ends = "".join(f"{roof:>12}" for roof in roofs)
     return Text(f"  {title:<{_LABEL - 2}}{pair[0]:>9}{pair[1]:>10}{'difference':>12}{ends}", "bold")
 
@@ -188,8 +192,8 @@ def _card_differences(comparison: Comparison) -> Padding:
 def _metric_tables(comparison: Comparison, *, verbose: bool) -> Iterator[RenderableType]:
     """The most different lines, or all; a column for each subject, and the ratio if there are two."""
     lines = sections.most_different(comparison)
-    told = lines if verbose else lines[: sections.MOST_LINES]
-    if not told:
+    shown_lines = lines if verbose else lines[: sections.MOST_LINES]
+    if not shown_lines:
         return
     yield Text()
     yield Text("Metrics that differ, most important first", "bold")
@@ -199,11 +203,11 @@ def _metric_tables(comparison: Comparison, *, verbose: bool) -> Iterator[Rendera
     for _ in heads:
         table.add_column(justify="right", no_wrap=True)
     table.add_row("", *(Text(head, "bold") for head in heads))
-    for metric, figures, quotients in sections.metric_rows(comparison, told):
+    for metric, figures, quotients in sections.metric_rows(comparison, shown_lines):
         cells = [*map(Text, figures), *(Text(ratio, "dim") for ratio in quotients[: len(ratios)])]
         table.add_row(Text(sections.safe_text(metric)), *cells)
     yield Padding(table, (0, 0, 0, 2))
-    if sections.has_marks(told):
+    if sections.has_marks(shown_lines):
         yield Text(f"  {sections.MARKS}", "dim")
-    if len(told) < len(lines):
-        yield Text(f"  ... {len(lines) - len(told)} more: -v or --json", "dim")
+    if len(shown_lines) < len(lines):
+        yield Text(f"  ... {len(lines) - len(shown_lines)} more: -v or --json", "dim")

@@ -24,10 +24,10 @@ _MOST_KINDS: Final = 30
 """Most lines of the review list."""
 
 
-def contribution_page(told: Contribution, every: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
+def contribution_page(contribution: Contribution, every: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     """What was done, in sections; `every` are redactions to list one by one."""
     parts: list[RenderableType] = []
-    for title, lines in _contribution_sections(told):
+    for title, lines in _contribution_sections(contribution):
         if lines:
             parts += [Text(title, "bold"), bullet_lines(lines), Text()]
     if every:
@@ -35,19 +35,24 @@ def contribution_page(told: Contribution, every: Sequence[Mapping[str, Any]]) ->
     return [
         *parts,
         Text("Next", "bold"),
-        *(Text(f"  {printable(line)}", no_wrap=True, overflow="ignore") for line in _next_commands(told)),
+        *(
+            Text(f"  {printable(line)}", no_wrap=True, overflow="ignore")
+            for line in _next_commands(contribution)
+        ),
     ]
 
 
-def _next_commands(told: Contribution) -> Iterator[str]:
+def _next_commands(contribution: Contribution) -> Iterator[str]:
     """The commands up to a pull request, for the collection's folder."""
-    place = told.place
+    place = contribution.place
     created = [place.card_path, place.traces_folder]
-    created += [place.calibration_path] if told.calibrated else []
-    created += [place.scripts_folder] if told.scripts else []
+    created += [place.calibration_path] if contribution.calibrated else []
+    created += [place.scripts_folder] if contribution.scripts else []
     if place.collection != Path():
         yield f"cd {shlex.quote(str(place.collection))}"
-    outside = {path.parents[len(path.parts) - path.parts.index(place.id) - 2] for path, _ in told.uploads[:1]}
+    outside = {
+        path.parents[len(path.parts) - path.parts.index(place.id) - 2] for path, _ in contribution.uploads[:1]
+    }
     evidence = (f" --evidence {shlex.quote(str(folder))}" for folder in outside)
     yield f"cclbench verify {place.id}{''.join(evidence)}"
     yield f"git checkout -b {place.id}"
@@ -60,27 +65,32 @@ def _file_count(number: int) -> str:
     return f"{number:,} file{'' if number == 1 else 's'}"
 
 
-def _contribution_sections(told: Contribution) -> Iterator[tuple[str, list[str]]]:
-    size = humanise(sum(size for _, size in told.files), "B")
-    made = [
-        f"{told.place.card_path}",
-        *([f"{told.place.calibration_path}"] if told.calibrated else []),
-        f"{told.place.traces_folder}/: {_file_count(len(told.files))}, {size}, and manifest.json",
-        *([f"{told.place.scripts_folder}/: {_file_count(len(told.scripts))}"] if told.scripts else []),
+def _contribution_sections(contribution: Contribution) -> Iterator[tuple[str, list[str]]]:
+    place = contribution.place
+    size = humanise(sum(size for _, size in contribution.files), "B")
+    created_lines = [
+        f"{place.card_path}",
+        *([f"{place.calibration_path}"] if contribution.calibrated else []),
+        f"{place.traces_folder}/: {_file_count(len(contribution.files))}, {size}, and manifest.json",
+        *(
+            [f"{place.scripts_folder}/: {_file_count(len(contribution.scripts))}"]
+            if contribution.scripts
+            else []
+        ),
     ]
-    yield "Created", made
-    yield "Size of the traces", [_size_words(told.sizes)] if told.sizes.ratio else []
-    yield "Filled in from the traces", list(told.inferred)
-    yield "Filled in from config.json", list(told.configured)
-    yield "Card and traces disagree", list(told.contradictions)
-    yield "Missing in the card", [str(gap) for gap in told.gaps]
-    yield "Redacted, by kind and file: please review", _redaction_review(told)
-    yield "Published on purpose", list(told.revealed)
-    proof = f"all {told.rows:,} result rows are bit for bit equal to those of the originals"
-    yield "Verified", [f"{proof}; {told.recorded} metrics are recorded"]
-    yield "Renamed", [f"{old} -> {new}" for old, new in told.renamed]
-    yield "Left out", list(told.left_out)
-    yield "To upload", [f"{path} to {url}" for path, url in told.uploads]
+    yield "Created", created_lines
+    yield "Size of the traces", [_size_words(contribution.sizes)] if contribution.sizes.ratio else []
+    yield "Filled in from the traces", list(contribution.inferred)
+    yield "Filled in from config.json", list(contribution.configured)
+    yield "Card and traces disagree", list(contribution.contradictions)
+    yield "Missing in the card", [str(gap) for gap in contribution.gaps]
+    yield "Redacted, by kind and file: please review", _redaction_review(contribution)
+    yield "Published on purpose", list(contribution.revealed)
+    proof = f"all {contribution.rows:,} result rows are bit for bit equal to those of the originals"
+    yield "Verified", [f"{proof}; {contribution.recorded} metrics are recorded"]
+    yield "Renamed", [f"{old} -> {new}" for old, new in contribution.renamed]
+    yield "Left out", list(contribution.left_out)
+    yield "To upload", [f"{path} to {url}" for path, url in contribution.uploads]
 
 
 def _size_words(sizes: TraceSizes) -> str:
@@ -88,12 +98,12 @@ def _size_words(sizes: TraceSizes) -> str:
     return f"{plain} ({files} in files) are {parquet} as a run's Parquet: {sizes.ratio:.3g} times less"
 
 
-def _redaction_review(told: Contribution) -> list[str]:
+def _redaction_review(contribution: Contribution) -> list[str]:
     """Number of redactions and files, a line for each kind."""
     files: dict[str, dict[str, int]] = {}
-    for one in told.redactions:
-        of_kind = files.setdefault(one.kind, {})
-        of_kind[one.file] = of_kind.get(one.file, 0) + one.count
+    for redaction in contribution.redactions:
+        of_kind = files.setdefault(redaction.kind, {})
+        of_kind[redaction.file] = of_kind.get(redaction.file, 0) + redaction.count
     lines = [f"{kind}: {_in_files(counts)}" for kind, counts in sorted(files.items())]
     more = len(lines) - _MOST_KINDS
     if more > 0:

@@ -71,7 +71,7 @@ def explanations(names: Sequence[str]) -> Explanations:
     workloads = [workload_row(standard_workloads()[name]) for name in others if name in standard_workloads()]
     settings = []
     explained = (FINDINGS, VIEWS, tables, READERS, standard_workloads())
-    for name in [name for name in others if not any(name in known for known in explained)]:
+    for name in [name for name in others if not any(name in registry for registry in explained)]:
         try:
             metrics |= {metric.name: metric for metric, _ in resolve_metrics([name])}
         except UsageError:
@@ -89,9 +89,9 @@ def metric_explanation(metric: Metric) -> dict[str, Any]:
 
 def finding_explanation(finding: Detector) -> dict[str, Any]:
     """A finding as a row."""
-    told = {name: getattr(finding, name) for name in ("name", "title", "rule", "gain")}
+    fields = {name: getattr(finding, name) for name in ("name", "title", "rule", "gain")}
     actions = {framework: list(listed) for framework, listed in finding.actions.items()}
-    return told | {"actions": actions, "origin": FINDINGS.origin(finding.name)}
+    return fields | {"actions": actions, "origin": FINDINGS.origin(finding.name)}
 
 
 def view_row(view: View) -> dict[str, Any]:

@@ -45,9 +45,9 @@ class MetricRows:
 
 def group_by_metric(rows: Sequence[Row]) -> list[MetricRows]:
     """Rows grouped by metric, in the order of `TOPICS`, without rows of single steps."""
-    found: dict[str, MetricRows] = {}
+    by_metric: dict[str, MetricRows] = {}
     for row in rows:
-        figure = found.setdefault(row.metric, MetricRows(row.metric))
+        figure = by_metric.setdefault(row.metric, MetricRows(row.metric))
         if row.rank is not None:
             if not row.narrowed and row.has_value:
                 figure.ranks.append(row)
@@ -60,7 +60,7 @@ def group_by_metric(rows: Sequence[Row]) -> list[MetricRows]:
             figure.own = row
         elif row.has_value:
             figure.stats[row.stat] = row
-    return sorted(found.values(), key=lambda figure: metric_order(figure.metric))
+    return sorted(by_metric.values(), key=lambda figure: metric_order(figure.metric))
 
 
 def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Text]:
@@ -99,10 +99,10 @@ def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
 
 
 def _figure_lines(figure: MetricRows, verbose: bool) -> Iterator[Text]:
-    own = figure.own if figure.metric not in PARTS_FIRST or not figure.parts else None
-    if own is not None and own.has_value:
+    run_row = figure.own if figure.metric not in PARTS_FIRST or not figure.parts else None
+    if run_row is not None and run_row.has_value:
         yield _figure_line(
-            f"  {figure.metric}", _value_words(own), _range_words(figure), origin=_origin_word(own)
+            f"  {figure.metric}", _value_words(run_row), _range_words(figure), origin=_origin_word(run_row)
         )
         plain = [
             f"{stat} {_number_words(row)}".replace(" ", _STUCK)
@@ -117,7 +117,7 @@ def _figure_lines(figure: MetricRows, verbose: bool) -> Iterator[Text]:
     for row in parts if verbose else parts[:_MOST_PARTS]:
         label = " ".join(filter(None, (row.collective, row.category, row.group)))
         yield _figure_line(f"    {label}", _value_words(row), style="dim", origin=_origin_word(row))
-    if own is not figure.own and figure.own is not None and figure.own.has_value:
+    if run_row is not figure.own and figure.own is not None and figure.own.has_value:
         yield _figure_line(
             "    all", _value_words(figure.own), _range_words(figure), "dim", origin=_origin_word(figure.own)
         )
@@ -140,8 +140,10 @@ def _figure_line(label: str, value: str, span: str = "", style: str = "", *, ori
 def _coarsest_parts(parts: Sequence[Row]) -> list[Row]:
     """The parts that are not contained in another: finer ones divide the same amounts again."""
     keys = [{(key, value) for key in _NARROWED if (value := getattr(row, key)) is not None} for row in parts]
-    every = {frozenset(own) for own in keys}
-    return [row for row, own in zip(parts, keys, strict=True) if not any(coarser < own for coarser in every)]
+    every = {frozenset(labels) for labels in keys}
+    return [
+        row for row, labels in zip(parts, keys, strict=True) if not any(coarser < labels for coarser in every)
+    ]
 
 
 def _coverage(row: Row) -> float:
@@ -176,7 +178,7 @@ def _origin_word(row: Row) -> str:
 
 def qualifier_lines(rows: Sequence[Row], caveat: str | None = None) -> list[Text]:
     """Qualifiers of the run's numbers: a line for each reason, and one for the common ending `caveat`."""
-    found: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     shared: list[str] = []
     for figure in group_by_metric(rows):
         for row in (figure.own, *figure.parts):
@@ -189,28 +191,28 @@ def qualifier_lines(rows: Sequence[Row], caveat: str | None = None) -> list[Text
                     origin = "" if row.provenance == "measured" else f"{row.provenance}, "
                     reason = f"{origin}{partial_words(row)}; {reason}"
                 if reason:
-                    found.setdefault(reason, []).append(figure.metric)
+                    by_reason.setdefault(reason, []).append(figure.metric)
     if caveat and shared:
-        found[caveat] = _shorten_metrics(list(dict.fromkeys(shared)), {row.metric for row in rows})
-    return [_reason_line(reason, metrics) for reason, metrics in found.items()]
+        by_reason[caveat] = _shorten_metrics(list(dict.fromkeys(shared)), {row.metric for row in rows})
+    return [_reason_line(reason, metrics) for reason, metrics in by_reason.items()]
 
 
 def missing_lines(rows: Sequence[Row], status: str) -> list[Text]:
     """Metrics without a number and with this status: a line for each reason."""
-    found: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for figure in group_by_metric(rows):
         if figure.own is not None and figure.own.status == status and not figure.has_number:
-            found.setdefault(figure.own.reason or "", []).append(figure.metric)
+            by_reason.setdefault(figure.own.reason or "", []).append(figure.metric)
     every = {row.metric for row in rows}
-    return [_reason_line(reason, _shorten_metrics(metrics, every)) for reason, metrics in found.items()]
+    return [_reason_line(reason, _shorten_metrics(metrics, every)) for reason, metrics in by_reason.items()]
 
 
 def _shorten_metrics(metrics: Sequence[str], every: Collection[str]) -> list[str]:
     """Metrics, with `topic.*` for all metrics of a topic."""
     shown = []
     for topic, listed in groupby(metrics, key=lambda metric: metric.partition(".")[0]):
-        meant, known = list(listed), [m for m in every if m.startswith(f"{topic}.")]
-        shown += [f"{topic}.*"] if len(meant) == len(known) > 1 else meant
+        members, topic_metrics = list(listed), [m for m in every if m.startswith(f"{topic}.")]
+        shown += [f"{topic}.*"] if len(members) == len(topic_metrics) > 1 else members
     return shown
 
 

@@ -36,15 +36,15 @@ COLUMNS: Final = (
 )
 
 
-def numbered_findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
+def numbered_findings(findings: Sequence[Finding]) -> Iterator[RenderableType]:
     """A few findings with claim and gain; the first one with what to try."""
     table = Table.grid(padding=(0, 1))
-    for number, one in enumerate(found, 1):
-        told = Text(cut_text(one.claim), overflow="fold")
-        told.append(f"\n{gain_words(one)}", "italic")
-        if number == 1 and one.try_:
-            told.append(f"\ntry: {cut_text(one.try_[0])}", "dim")
-        table.add_row(Text(str(number), "bold"), told)
+    for number, finding in enumerate(findings, 1):
+        text = Text(cut_text(finding.claim), overflow="fold")
+        text.append(f"\n{gain_words(finding)}", "italic")
+        if number == 1 and finding.try_:
+            text.append(f"\ntry: {cut_text(finding.try_[0])}", "dim")
+        table.add_row(Text(str(number), "bold"), text)
     yield table
 
 
@@ -55,22 +55,22 @@ def findings_page(
 
     `summaries`: those of a run without device steps, whose failures stand first.
     """
-    run, found = diagnosis.run, diagnosis.findings
-    shown = found if top is None else found[:top]
-    parts: list[RenderableType] = [Text(f"{printable(run)}: {_number_found(diagnosis, summaries)}", "bold")]
+    run, findings = diagnosis.run, diagnosis.findings
+    shown = findings if top is None else findings[:top]
+    parts: list[RenderableType] = [Text(f"{printable(run)}: {_count_words(diagnosis, summaries)}", "bold")]
     parts += [Text(printable(words), "red") for summary in summaries for words in summary.warnings]
-    for number, one in enumerate(shown, 1):
+    for number, finding in enumerate(shown, 1):
         parts += [
             Text(),
-            Text(f"{number}  {one.name}", "bold"),
-            Padding(_whole_finding(run, one), (0, 0, 0, 3)),
+            Text(f"{number}  {finding.name}", "bold"),
+            Padding(_full_finding(run, finding), (0, 0, 0, 3)),
         ]
-    if len(shown) < len(found):
-        parts += [Text(), Text(f"{len(found) - len(shown)} more: --top or --json")]
+    if len(shown) < len(findings):
+        parts += [Text(), Text(f"{len(findings) - len(shown)} more: --top or --json")]
     return parts
 
 
-def _number_found(diagnosis: Diagnosis, summaries: Sequence[SourceSummary]) -> str:
+def _count_words(diagnosis: Diagnosis, summaries: Sequence[SourceSummary]) -> str:
     findings = len(diagnosis.findings)
     if findings:
         return f"{findings} finding{'s'[: findings != 1]}"
@@ -83,23 +83,23 @@ def _number_found(diagnosis: Diagnosis, summaries: Sequence[SourceSummary]) -> s
     return NOTHING
 
 
-def _whole_finding(run: str, one: Finding) -> RenderableType:
+def _full_finding(run: str, finding: Finding) -> RenderableType:
     lines: list[RenderableType] = [
-        Text(cut_text(one.claim), overflow="fold"),
-        Text(gain_words(one), "italic"),
+        Text(cut_text(finding.claim), overflow="fold"),
+        Text(gain_words(finding), "italic"),
     ]
-    lines.append(Text(f"{one.confidence} confidence: {printable(one.because)}", overflow="fold"))
-    for row in one.evidence:
+    lines.append(Text(f"{finding.confidence} confidence: {printable(finding.because)}", overflow="fold"))
+    for row in finding.evidence:
         about = (row.collective, row.group, row.category, row.stat)
         label = " ".join(filter(None, (row.metric, *about)))
         lines.append(
             Text(f"{shorten_middle(printable(label), 50):<50} {humanise(row.value, row.unit):>12}", "dim")
         )
-    lines += [Text(f"try: {printable(action)}", overflow="fold") for action in one.try_]
-    if one.gain_s:
-        replayed = " ".join(f"--set {shlex.quote(setting)}" for setting in one.whatif)
+    lines += [Text(f"try: {printable(action)}", overflow="fold") for action in finding.try_]
+    if finding.gain_s:
+        replayed = " ".join(f"--set {shlex.quote(setting)}" for setting in finding.whatif)
         lines.append(Text(f"cclbench whatif {printable(f'{run} {replayed}')}", "dim", overflow="fold"))
-    if one.query:
-        asked = " ".join(one.query.split()).replace('"', '\\"')
-        lines.append(Text(f'cclbench sql {printable(run)} "{asked}"', "dim", overflow="fold"))
+    if finding.query:
+        query = " ".join(finding.query.split()).replace('"', '\\"')
+        lines.append(Text(f'cclbench sql {printable(run)} "{query}"', "dim", overflow="fold"))
     return Group(*lines)

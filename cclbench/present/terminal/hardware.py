@@ -44,19 +44,19 @@ def entry_page(entry: Entry, figures: Sequence[dict[str, Any]]) -> list[Renderab
     ]
 
 
-def sweep_panels(checked: Sequence[SweepValidation]) -> list[SweepPanel]:
+def sweep_panels(validations: Sequence[SweepValidation]) -> list[SweepPanel]:
     """A panel for each sweep for which the model has times."""
-    found = []
-    for each in checked:
-        own = each.deviation_summary
-        if own is not None:
+    panels = []
+    for validation in validations:
+        deviations = validation.deviation_summary
+        if deviations is not None:
             lines = (
-                _shorten_name(each.sweep.display_name),
-                each.sweep.group_words,
-                f"median error {own.median:.1%}, {own.within:.0%} within",
+                _shorten_name(validation.sweep.display_name),
+                validation.sweep.group_words,
+                f"median error {deviations.median:.1%}, {deviations.within:.0%} within",
             )
-            found.append(SweepPanel("\n".join(lines), each.size_deviations))
-    return found
+            panels.append(SweepPanel("\n".join(lines), validation.size_deviations))
+    return panels
 
 
 def _shorten_name(file: str) -> str:
@@ -104,20 +104,20 @@ def validation_page(rows: Sequence[dict[str, Any]], system: System) -> list[Rend
 
     basis = "calibrated by other sweeps" if rows[0]["basis"] == "calibrated" else "from the catalog alone"
     parts: list[RenderableType] = [Text(f"{system.id}: the model {basis}, compared with measured times")]
-    for (sweep, kind, ranks, nodes), found in groupby(
+    for (sweep, kind, ranks, nodes), group in groupby(
         rows, lambda row: (row["sweep"], row["collective"], row["ranks"], row["nodes"])
     ):
-        own = list(found)
+        sweep_rows = list(group)
         heading = "all sweeps together" if sweep is None else f"{sweep}: {group_words(kind, ranks, nodes)}"
         parts.append(Text(f"\n{printable(heading)}"))
-        if own[0]["reason"]:
-            parts.append(Text(f"- {printable(own[0]['reason'])}"))
-        table = [shown_row(row) for row in own if row["count"]]
+        if sweep_rows[0]["reason"]:
+            parts.append(Text(f"- {printable(sweep_rows[0]['reason'])}"))
+        table = [shown_row(row) for row in sweep_rows if row["count"]]
         parts += grid_table(table, list(table[0])) if table else []
     return parts
 
 
-def calibration_page(found: Calibration, rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
+def calibration_page(calibration: Calibration, rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
     """Errors of the calibration on sweeps that were left out."""
     shown = [
         {
@@ -129,10 +129,10 @@ def calibration_page(found: Calibration, rows: Sequence[dict[str, Any]]) -> list
         for row in rows
     ]
     parts: list[RenderableType] = [
-        Text(f"{found.system}: {len(found.sweeps)} sweep{'s' * (len(found.sweeps) > 1)}\n")
+        Text(f"{calibration.system}: {len(calibration.sweeps)} sweep{'s' * (len(calibration.sweeps) > 1)}\n")
     ]
     parts += grid_table(shown, list(shown[0])) if shown else []
-    if not found.by_nodes:
+    if not calibration.by_nodes:
         parts.append(Text("- only one node count was measured: the error for others is unknown"))
     return parts
 
@@ -152,9 +152,9 @@ def probe_page(
     ]
     # Continued lines, which a shell joins: terminals would fold them anywhere.
     folded = [line.replace(" -x NCCL_DEBUG=VERSION ", " -x NCCL_DEBUG=VERSION \\\n    ") for line in commands]
-    asked = "benchmarks that narrow its bands most" if commands else "bands before and after its sweeps"
+    heading = "benchmarks that narrow its bands most" if commands else "bands before and after its sweeps"
     return [
-        Text(f"{system.id}: {asked}\n"),
+        Text(f"{system.id}: {heading}\n"),
         *([Text("\n".join(folded) + "\n")] if commands else []),
         *grid_table(shown, list(shown[0])),
         Text("The band is high / low, the median over its sizes."),

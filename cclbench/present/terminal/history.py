@@ -31,48 +31,50 @@ def history_page(
 ) -> list[RenderableType]:
     """Each history, and the checks; all runs if verbose, none if quiet."""
     parts: list[RenderableType] = []
-    for one in histories:
+    for history in histories:
         parts += [] if not parts else [Text()]
-        parts += [Text(line) for line in _summary_lines(one)]
+        parts += [Text(line) for line in _summary_lines(history)]
         if verbosity != QUIET:
-            parts += [Text(), _runs_table(one, None if verbosity > 0 else _NEWEST, unicode=unicode)]
-        parts += titled_bullets("Changes of level", [change_words(one, change) for change in one.changes])
+            parts += [Text(), _runs_table(history, None if verbosity > 0 else _NEWEST, unicode=unicode)]
+        parts += titled_bullets(
+            "Changes of level", [change_words(history, change) for change in history.changes]
+        )
     shown = [f"{check.expression}: {check.outcome}: {check.reason}" for check in checks]
     return [*parts, *titled_bullets("Checks", shown)]
 
 
-def _summary_lines(one: FigureHistory) -> list[str]:
-    valued = one.valued
-    missing = len(one.points) - len(valued)
-    first, last = (f"{one.points[place].date:%Y-%m-%d}" for place in (0, -1))
-    line = f"{one.figure} of {len(valued):,} runs from {first} to {last}"
+def _summary_lines(history: FigureHistory) -> list[str]:
+    valued = history.valued
+    missing = len(history.points) - len(valued)
+    first, last = (f"{history.points[place].date:%Y-%m-%d}" for place in (0, -1))
+    line = f"{history.figure} of {len(valued):,} runs from {first} to {last}"
     lines = [line + (f"; {missing:,} without a value" if missing else "")]
-    noise = one.levels.noise
+    noise = history.levels.noise
     if len(valued) < LEAST_RUNS:
         lines.append(f"too few runs to tell a change of level from noise: {LEAST_RUNS} are needed")
     elif noise is not None:
-        size = f"{100 * noise:.2g} %" if one.levels.logarithmic else humanise(noise, one.unit)
-        count = len(one.changes)
+        size = f"{100 * noise:.2g} %" if history.levels.logarithmic else humanise(noise, history.unit)
+        count = len(history.changes)
         lines.append(
             f"noise between runs {size} (standard deviation within a level);"
             f" {count or 'no'} change{'s'[: count != 1]} of level"
         )
-    lines += [one.drift_words] if one.drift_words else []
+    lines += [history.drift_words] if history.drift_words else []
     return lines
 
 
-def _runs_table(one: FigureHistory, newest: int | None, *, unicode: bool) -> Table:
+def _runs_table(history: FigureHistory, newest: int | None, *, unicode: bool) -> Table:
     """The newest runs in order of time."""
-    values = [point.value for point in one.points if point.value is not None]
+    values = [point.value for point in history.points if point.value is not None]
     low, high = (min(values), max(values)) if values else (0.0, 0.0)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("date", no_wrap=True)
     table.add_column("run", no_wrap=True)
-    table.add_column(Text(one.figure), justify="right", no_wrap=True)
-    table.add_column(f"{humanise(low, one.unit)} to {humanise(high, one.unit)}", no_wrap=True)
+    table.add_column(Text(history.figure), justify="right", no_wrap=True)
+    table.add_column(f"{humanise(low, history.unit)} to {humanise(high, history.unit)}", no_wrap=True)
     mark, change_mark = ("●", "◆") if unicode else ("*", "#")
     rows = []
-    for row in history_rows(one):
+    for row in history_rows(history):
         name, date, value = Text(shorten_middle(printable(row["run"]), _NAME)), row["date"][:10], row["value"]
         if value is None:
             rows.append((date, name, Text(""), Text(printable(row["reason"] or ""), overflow="ellipsis")))
@@ -83,7 +85,7 @@ def _runs_table(one: FigureHistory, newest: int | None, *, unicode: bool) -> Tab
             lane.append(" " * (_LANE - place) + row["change"], "bold")
         elif row["outlier"]:
             lane.append(" " * (_LANE - place) + "outlier")
-        rows.append((date, name, Text(humanise(value, one.unit)), lane))
+        rows.append((date, name, Text(humanise(value, history.unit)), lane))
     left_out = 0 if newest is None else max(len(rows) - newest, 0)
     if left_out:
         table.add_row("", Text(f"{left_out:,} earlier ones: -v", "dim"))
@@ -92,22 +94,22 @@ def _runs_table(one: FigureHistory, newest: int | None, *, unicode: bool) -> Tab
     return table
 
 
-def change_words(one: FigureHistory, change: LevelChange) -> str:
+def change_words(history: FigureHistory, change: LevelChange) -> str:
     """A change in words: when, what kind, how large, since how many runs, and what changed beside it."""
-    valued = one.valued
+    valued = history.valued
     first = valued[change.first]
-    later = [other.first for other in one.changes if other.first > change.first]
+    later = [other.first for other in history.changes if other.first > change.first]
     runs = (later[0] if later else len(valued)) - change.first
-    if one.levels.logarithmic:
+    if history.levels.logarithmic:
         size = (
             f"{100 * (change.after / change.before - 1):+.2f} %"
             f" (95 % interval {100 * (change.low - 1):+.2f} to {100 * (change.high - 1):+.2f} %)"
         )
     else:
-        size = f"95 % interval of the difference {change.low:+.4g} to {change.high:+.4g} {one.unit}"
+        size = f"95 % interval of the difference {change.low:+.4g} to {change.high:+.4g} {history.unit}"
     words = (
         f"{first.date:%Y-%m-%d} {first.run.id}: {change.verdict},"
-        f" {humanise(change.before, one.unit)} to {humanise(change.after, one.unit)}, {size},"
+        f" {humanise(change.before, history.unit)} to {humanise(change.after, history.unit)}, {size},"
         f" {runs:,} run{'s'[: runs != 1]}"
     )
     if change.work:

@@ -40,7 +40,7 @@ _SITE: Final = "call site, innermost first"
 
 
 def memory_page(
-    found: Sequence[History],
+    histories: Sequence[History],
     predictions: Sequence[MemoryPrediction],
     programs: Sequence[dict[str, Any]],
     verbosity: int,
@@ -50,42 +50,42 @@ def memory_page(
     Predictions, if any, are those of the devices with a history.
     """
     parts: list[RenderableType] = [
-        number_table([_device_row(history, found) for history in found], texts=("device", "by"))
-        if found
+        number_table([_device_row(history, histories) for history in histories], texts=("device", "by"))
+        if histories
         else Text(NOTHING)
     ]
     if verbosity > QUIET:
-        for history in found:
-            heading = history_heading(history, found)
+        for history in histories:
+            heading = history_heading(history, histories)
             for grouping in known_groupings(history):
                 if grouping != "call_site":
                     parts += _owner_table(history, heading, grouping, verbosity)
             parts += _peak_table(history, heading, verbosity)
             parts += _failure_tables(history, heading, verbosity)
             parts += _growth_table(history, heading, verbosity)
-    recorded = [history for history in found if history.recorded]
+    recorded = [history for history in histories if history.recorded]
     for history, prediction in zip(recorded, predictions, strict=False):
-        parts += _prediction_table(prediction, history_heading(history, found))
+        parts += _prediction_table(prediction, history_heading(history, histories))
     if verbosity > QUIET:
         parts += program_tables(programs, verbosity)
-        parts += _remark_lines(found, programs)
+        parts += _remark_lines(histories, programs)
     return parts
 
 
-def _device_row(history: History, among: Sequence[History]) -> dict[str, str | None]:
-    told = device_numbers(history)
+def _device_row(history: History, histories: Sequence[History]) -> dict[str, str | None]:
+    numbers = device_numbers(history)
 
     def shown_number(name: str, unit: str) -> str | None:
-        return None if told[name] is None else humanise(told[name], unit)
+        return None if numbers[name] is None else humanise(numbers[name], unit)
 
     return {
-        "device": history_heading(history, among),
+        "device": history_heading(history, histories),
         "peak": shown_number("peak_allocated", "B"),
         "reserved": shown_number("peak_reserved", "B"),
         "unused": shown_number("reserved_unused", "B"),
         "scattered": shown_number("fragmentation", "1"),
         "at the end": shown_number("end_allocated", "B"),
-        "by": told["source"],
+        "by": numbers["source"],
     }
 
 
@@ -128,8 +128,8 @@ def _peak_table(history: History, title: str, verbosity: int) -> Iterator[Render
         together = {key: sum(row[key] for row in rest) for key in ("bytes", "share", "blocks")}
         shown.append(_site_line(together, f"{len(rest)} more call sites (-v lists them)"))
     shown.append(_site_line(older, OLDER_WORDS))
-    whole = {"bytes": history.peak_allocated, "share": 1.0, "blocks": sum(row["blocks"] for row in rows)}
-    shown.append(_site_line(whole, "all allocations"))
+    total = {"bytes": history.peak_allocated, "share": 1.0, "blocks": sum(row["blocks"] for row in rows)}
+    shown.append(_site_line(total, "all allocations"))
     yield Text(f"\n{printable(title)}: live allocations at the peak, by call site")
     yield number_table(shown, texts=(_SITE,))
 
@@ -146,10 +146,10 @@ def _failure_tables(history: History, title: str, verbosity: int) -> Iterator[Re
         yield labelled_table(list(_failure_lines(failure)))
         listed = failure.sites if verbosity >= VERBOSE else failure.sites[:MOST_SITES]
         longest = None if verbosity >= VERBOSE else _LONGEST
-        whole = max(failure.allocated, 1)
+        allocated = max(failure.allocated, 1)
         shown = [
             _site_line(
-                {"bytes": site.bytes, "share": site.bytes / whole, "blocks": site.blocks},
+                {"bytes": site.bytes, "share": site.bytes / allocated, "blocks": site.blocks},
                 site.call_site or UNKNOWN_SITE,
                 longest,
             )
@@ -224,28 +224,32 @@ def _growth_table(history: History, title: str, verbosity: int) -> Iterator[Rend
         yield Text(f"{rest} more call sites (-v lists them)")
 
 
-def _site_line(row: dict[str, Any], of: str, longest: int | None = None) -> dict[str, str | None]:
-    cut = longest is not None and len(of) > longest
+def _site_line(row: dict[str, Any], label: str, longest: int | None = None) -> dict[str, str | None]:
+    cut = longest is not None and len(label) > longest
     return {
         "bytes": humanise(row["bytes"], "B"),
         "share": f"{100 * row['share']:.1f} %",
         "blocks": f"{row['blocks']:,}",
-        _SITE: f"{of[:longest]}…" if cut else of,
+        _SITE: f"{label[:longest]}…" if cut else label,
     }
 
 
-def _remark_lines(found: Sequence[History], programs: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
+def _remark_lines(
+    histories: Sequence[History], programs: Sequence[dict[str, Any]]
+) -> Iterator[RenderableType]:
     lines = [
-        f"{history_heading(history, found)}: {history.qualifier_words}"
-        for history in found
+        f"{history_heading(history, histories)}: {history.qualifier_words}"
+        for history in histories
         if history.qualifier_words
     ]
     lines += [
-        f"{history_heading(history, found)}: no history was recorded, only the state at the end"
-        for history in found
+        f"{history_heading(history, histories)}: no history was recorded, only the state at the end"
+        for history in histories
         if not history.recorded
     ]
-    matches = [(history_heading(history, found), peak_allocation(history, programs)) for history in found]
+    matches = [
+        (history_heading(history, histories), peak_allocation(history, programs)) for history in histories
+    ]
     lines += peak_allocation_lines([(heading, match) for heading, match in matches if match is not None])
     if lines:
         yield Text()

@@ -45,55 +45,55 @@ _LINES: Final = 3
 _NAME: Final = 200
 
 
-def operators_page(found: OperatorTable, *, verbose: bool = False) -> list[RenderableType]:
+def operators_page(table: OperatorTable, *, verbose: bool = False) -> list[RenderableType]:
     """A row for each key, and what has no cost; `verbose`: all rows, all columns, in further tables."""
-    ranks, windows = len(found.ranks), found.windows
-    whole = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
+    ranks, windows = len(table.ranks), table.windows
+    span = "the whole trace" if table.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
     head = [
-        f"{found.run}: {ranks:,} rank{'s'[: ranks != 1]}, {whole}, {humanise(found.time_s, 's')} of device"
+        f"{table.run}: {ranks:,} rank{'s'[: ranks != 1]}, {span}, {humanise(table.time_s, 's')} of device"
         " time",
     ]
-    if found.where:
-        share = _of_time(found, found.chosen_s)
-        head += [f"{' and '.join(found.where)}: {humanise(found.chosen_s, 's')}, {share} of it"]
-    head += [linked_shares(found), *_lost_time(found)]
-    rows = found.rows if verbose else _fitting_rows(found)
+    if table.where:
+        share = _share(table, table.chosen_s)
+        head += [f"{' and '.join(table.where)}: {humanise(table.chosen_s, 's')}, {share} of it"]
+    head += [linked_shares(table), *_lost_time(table)]
+    rows = table.rows if verbose else _fitting_rows(table)
     parts: list[RenderableType] = [*(Text(printable(line)) for line in head), Text()]
-    parts += [_OperatorGrid(found, rows, verbose)]
-    if len(rows) < found.all_rows:
-        parts += [Text(f"{found.all_rows - len(rows):,} more rows: -v, --top or --json")]
-    parts += map(Text, _legend(found, rows, verbose=verbose))
+    parts += [_OperatorGrid(table, rows, verbose)]
+    if len(rows) < table.all_rows:
+        parts += [Text(f"{table.all_rows - len(rows):,} more rows: -v, --top or --json")]
+    parts += map(Text, _legend(table, rows, verbose=verbose))
     most = None if verbose else 4
-    unmodelled = list(unmodelled_lines(found))
+    unmodelled = list(unmodelled_lines(table))
     return [
         *parts,
         *titled_bullets("Without a model", unmodelled[:most]),
         *titled_bullets("Assumptions", list(assumption_lines(rows))[:most]),
-        *titled_bullets("Notes", list(found.notes)),
+        *titled_bullets("Notes", list(table.notes)),
     ]
 
 
-def _lost_time(found: OperatorTable) -> Iterator[str]:
+def _lost_time(table: OperatorTable) -> Iterator[str]:
     """Time above the roofline, time that no model covers, and the row with most to gain."""
     parts = []
-    if found.gap_s is not None:
-        parts += [f"above the roofline {humanise(found.gap_s, 's')}, {_of_time(found, found.gap_s)}"]
-    if found.unmodelled_ns:
-        share = _of_time(found, found.unmodelled_s)
-        parts += [f"without a model {humanise(found.unmodelled_s, 's')}, {share}"]
+    if table.gap_s is not None:
+        parts += [f"above the roofline {humanise(table.gap_s, 's')}, {_share(table, table.gap_s)}"]
+    if table.unmodelled_ns:
+        share = _share(table, table.unmodelled_s)
+        parts += [f"without a model {humanise(table.unmodelled_s, 's')}, {share}"]
     if parts:
         yield "; ".join(parts)
-    if (row := found.largest_gap) is not None and row.gap_s:
-        words = zip(shown_words(row, found.keys), found.keys, strict=True)
+    if (row := table.largest_gap) is not None and row.gap_s:
+        words = zip(shown_words(row, table.keys), table.keys, strict=True)
         name = SEPARATOR.join(_shortened(word, key, _NAME // 2) for word, key in words)
-        yield f"largest gap: row {row.row}, {name}: {humanise(row.gap_s, 's')}, {_of_time(found, row.gap_s)}"
+        yield f"largest gap: row {row.row}, {name}: {humanise(row.gap_s, 's')}, {_share(table, row.gap_s)}"
 
 
-def _of_time(found: OperatorTable, seconds: float) -> str:
-    return percent(seconds / found.time_s)
+def _share(table: OperatorTable, seconds: float) -> str:
+    return percent(seconds / table.time_s)
 
 
-def _legend(found: OperatorTable, rows: Sequence[OperatorRow], *, verbose: bool) -> Iterator[str]:
+def _legend(table: OperatorTable, rows: Sequence[OperatorRow], *, verbose: bool) -> Iterator[str]:
     if any(row.bound != "unknown" for row in rows):
         yield "roofline: roofline time over time; C: bound by compute, M: by memory"
     if any(PARTLY in roofline_words(row) for row in rows):
@@ -104,23 +104,23 @@ def _legend(found: OperatorTable, rows: Sequence[OperatorRow], *, verbose: bool)
         yield "*: faster than the memory, as a cache may explain; !: above the roofline (see Notes)"
     if verbose and any(row.wasted_flops for row in rows):
         yield "wasted: FLOPs that the peak allows in the time, less those done; of peak: share of those done"
-    if found.tree and len(found.keys) == 1:
+    if table.tree and len(table.keys) == 1:
         yield "time: with all modules within it; own: of no module within it"
-    elif {"module", "class"} & set(found.keys) and len(found.keys) == 1:
+    elif {"module", "class"} & set(table.keys) and len(table.keys) == 1:
         yield "--tree: with all modules within each; --by class: instances of a module together"
 
 
-def _fitting_rows(found: OperatorTable) -> Sequence[OperatorRow]:
+def _fitting_rows(table: OperatorTable) -> Sequence[OperatorRow]:
     """The first rows; of a tree without the levels below those that fit."""
-    if not found.tree or len(found.rows) <= SHOWN_ROWS:
-        return found.rows[:SHOWN_ROWS] if found.tree else found.rows
-    counts = [0] * (1 + max(row.depth or 0 for row in found.rows))
-    for row in found.rows:
+    if not table.tree or len(table.rows) <= SHOWN_ROWS:
+        return table.rows[:SHOWN_ROWS] if table.tree else table.rows
+    counts = [0] * (1 + max(row.depth or 0 for row in table.rows))
+    for row in table.rows:
         counts[row.depth or 0] += 1
     depth = 1
     while depth + 1 < len(counts) and sum(counts[: depth + 2]) <= SHOWN_ROWS:
         depth += 1
-    return [row for row in found.rows if (row.depth or 0) <= depth][:SHOWN_ROWS]
+    return [row for row in table.rows if (row.depth or 0) <= depth][:SHOWN_ROWS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,9 +206,9 @@ def grid_table(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableTy
     columns = _used_columns(rows, columns)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
-        whole = index == 0 and all(len(str(row.get(column))) <= _WHOLE for row in rows)
+        no_wrap = index == 0 and all(len(str(row.get(column))) <= _WHOLE for row in rows)
         table.add_column(
-            Text(cut_text(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=whole
+            Text(cut_text(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=no_wrap
         )
     for row in rows:
         table.add_row(*(Text(cut_text(_cell_text(row, column))) for column in columns))

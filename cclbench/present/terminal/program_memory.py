@@ -52,11 +52,11 @@ def _kind_lines(program: dict[str, Any]) -> Iterator[dict[str, str | None]]:
 def peak_allocation_lines(matched: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[str]:
     """Which program's allocation made the measured peak of devices, by heading; equal ones in one line."""
     devices: dict[str, list[str]] = {}
-    for heading, found in matched:
-        owner = printable(found["module"] or "the program")
+    for heading, allocation in matched:
+        owner = printable(allocation["module"] or "the program")
         words = (
-            f"the allocation that made the measured peak, {humanise(found['bytes'], 'B')}, has the size of"
-            f" {owner}'s {buffer_words(found['kind'])}"
+            f"the allocation that made the measured peak, {humanise(allocation['bytes'], 'B')}, has the size"
+            f" of {owner}'s {buffer_words(allocation['kind'])}"
         )
         devices.setdefault(words, []).append(heading)
     for words, headings in devices.items():
@@ -67,23 +67,23 @@ def peak_allocation_lines(matched: Sequence[tuple[str, dict[str, Any]]]) -> Iter
 def _peak_table(program: dict[str, Any], name: str, verbosity: int) -> Iterator[RenderableType]:
     """Buffers in the temporaries at the peak."""
     owners = peak_owners(program)
-    whole = sum(size for _, size, _ in owners)
-    named = [one for one in owners if one[2] is not None]
+    total = sum(size for _, size, _ in owners)
+    named = [row for row in owners if row[2] is not None]
     listed = named if verbosity >= VERBOSE else named[:_MOST_OWNERS]
-    lines = [_line(size, whole, count) | {"held by": owner} for owner, size, count in listed]
+    lines = [_line(size, total, count) | {"held by": owner} for owner, size, count in listed]
     if rest := named[len(listed) :]:
         size, count = sum(size for _, size, _ in rest), sum(count or 0 for _, _, count in rest)
-        lines.append(_line(size, whole, count) | {"held by": f"{len(rest)} more (-v lists them)"})
+        lines.append(_line(size, total, count) | {"held by": f"{len(rest)} more (-v lists them)"})
     for words, size, _ in owners[len(named) :]:
-        lines.append(_line(size, whole) | {"held by": words})
-    lines.append(_line(whole, whole, len(program["peak"]["live"])) | {"held by": "all temporaries"})
+        lines.append(_line(size, total) | {"held by": words})
+    lines.append(_line(total, total, len(program["peak"]["live"])) | {"held by": "all temporaries"})
     yield Text(f"\n{name}: temporaries at the peak of the compiler's heap trace")
     yield number_table(lines, texts=("held by",))
 
 
-def _line(size: int, whole: int, count: int | None = None) -> dict[str, str | None]:
+def _line(size: int, total: int, count: int | None = None) -> dict[str, str | None]:
     return {
         "bytes": humanise(size, "B"),
-        "share": f"{100 * size / max(whole, 1):.1f} %",
+        "share": f"{100 * size / max(total, 1):.1f} %",
         "number": None if count is None else f"{count:,}",
     }

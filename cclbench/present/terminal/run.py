@@ -156,15 +156,15 @@ def first_screen(
 
 def _head_of(record: Manifest, results: Results, window: str, most: int) -> RenderableType:
     """The facts of a run, and at most that many notes, those on wrong or missing figures first."""
-    known = [*fact_lines(record, summarise_run(record, results.scope, window))]
-    notes = notes_by_weight(text for label, text in known if label == "note")
+    facts = [*fact_lines(record, summarise_run(record, results.scope, window))]
+    notes = notes_by_weight(text for label, text in facts if label == "note")
     notes = [*filter(None, [card_contradiction(results)]), *notes]
     shown = [label for label in _FIRST if label != "card" or record.card]
-    told = [(label, text) for label, text in known if label in shown]
-    told += [("note", note) for note in notes[:most]]
+    rows = [(label, text) for label, text in facts if label in shown]
+    rows += [("note", note) for note in notes[:most]]
     if len(notes) > most:
-        told[-1] = ("note", f"{notes[most - 1]} ({len(notes) - most} more with -v)")
-    return labelled_table((label, Text(cut_text(text))) for label, text in told)
+        rows[-1] = ("note", f"{notes[most - 1]} ({len(notes) - most} more with -v)")
+    return labelled_table((label, Text(cut_text(text))) for label, text in rows)
 
 
 def _further_reading(
@@ -187,7 +187,7 @@ def _finding_lines(
 ) -> Iterator[RenderableType]:
     """The main findings; without a step time the lines of `summary`, or why there is none."""
     shown = first_findings(causes)[:most]
-    timed = any(one.lost_s is not None for one in shown)
+    timed = any(finding.lost_s is not None for finding in shown)
     unknown = unknown_step(results)
     if timed:
         yield Text("Main findings", "bold")
@@ -243,5 +243,7 @@ def run_page(
 
 def facts_table(record: Manifest, scope: Scope, window: str | None, *, verbose: bool = False) -> Table:
     """A line for each fact, label and wrapped text; without a window, the ingestion facts."""
-    found = summarise_run(record, scope, window)
-    return labelled_table((label, Text(cut_text(text))) for label, text in fact_lines(record, found, verbose))
+    summary = summarise_run(record, scope, window)
+    return labelled_table(
+        (label, Text(cut_text(text))) for label, text in fact_lines(record, summary, verbose)
+    )

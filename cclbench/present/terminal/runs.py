@@ -54,11 +54,11 @@ def runs_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
 
 
 def changes_page(
-    found: Sequence[Verification], rows: Sequence[Mapping[str, Any]], *, verbose: bool
+    verifications: Sequence[Verification], rows: Sequence[Mapping[str, Any]], *, verbose: bool
 ) -> list[RenderableType]:
     """A row for each run, then its first changed files; all of them if `verbose`."""
     parts = grid_table(rows, list(rows[0]))
-    for run in found:
+    for run in verifications:
         lines = [f"{change.path}: {change.what}" for change in run.changes]
         more = 0 if verbose else len(lines) - _MOST_FILES
         shown = [*lines[:_MOST_FILES], f"and {more:,} more: -v and --json show them"] if more > 0 else lines
@@ -87,6 +87,8 @@ def cards_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     table.add_row(*(Text(head, "bold") for head in ("card", "valid", "description")))
     for row in rows:
         about = cut_text(row["description"] or "")
-        told = about if len(about) <= room else f"{about[: room - 1]}…"
-        table.add_row(Text(cut_text(row["id"] or row["path"])), Text(cut_text(row["valid"])), Text(told))
+        description = about if len(about) <= room else f"{about[: room - 1]}…"
+        table.add_row(
+            Text(cut_text(row["id"] or row["path"])), Text(cut_text(row["valid"])), Text(description)
+        )
     return [table]

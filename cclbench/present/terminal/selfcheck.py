@@ -16,11 +16,11 @@ _LISTED = 3
 
 def selfcheck_page(result: SelfcheckResult, *, verbosity: int = 0) -> list[RenderableType]:
     """Number of checks that hold, a row for each, differences, and gains that are bounds; -v: every claim."""
-    done = [one for one in result.outcomes if one.status != "not_applicable"]
-    holding = sum(one.status == "holds" for one in done)
+    done = [outcome for outcome in result.outcomes if outcome.status != "not_applicable"]
+    holding = sum(outcome.status == "holds" for outcome in done)
     rows = [
-        {"check": one.check, "figures": one.compared or None, "outcome": _WORDS[one.status]}
-        for one in result.outcomes
+        {"check": outcome.check, "figures": outcome.compared or None, "outcome": _WORDS[outcome.status]}
+        for outcome in result.outcomes
     ]
     parts: list[RenderableType] = [
         Text(f"{holding} of {len(done)} checks hold"),
@@ -28,13 +28,17 @@ def selfcheck_page(result: SelfcheckResult, *, verbosity: int = 0) -> list[Rende
         *grid_table(rows, ("check", "figures", "outcome")),
     ]
     more = None if verbosity > 0 else _LISTED
-    broken = [one for one in result.outcomes if one.status == "broken"]
-    said = [f"{one.check}, {one.differing} differ: {'; '.join(one.differences[:more])}" for one in broken]
-    if verbosity > 0:
-        others = [one for one in result.outcomes if one.status != "broken"]
-        said += [f"{one.check}: {one.reason or one.claim}" for one in others]
-    said += [
-        f"{one.finding} gains {humanise(one.gain_s[0], 's')} to {humanise(one.gain_s[1], 's')}: {one.because}"
-        for one in result.bounded_gains
+    broken = [outcome for outcome in result.outcomes if outcome.status == "broken"]
+    lines = [
+        f"{outcome.check}, {outcome.differing} differ: {'; '.join(outcome.differences[:more])}"
+        for outcome in broken
     ]
-    return [*parts, Text(), bullet_lines(said)] if said else parts
+    if verbosity > 0:
+        others = [outcome for outcome in result.outcomes if outcome.status != "broken"]
+        lines += [f"{outcome.check}: {outcome.reason or outcome.claim}" for outcome in others]
+    lines += [
+        f"{gain.finding} gains {humanise(gain.gain_s[0], 's')} to"
+        f" {humanise(gain.gain_s[1], 's')}: {gain.because}"
+        for gain in result.bounded_gains
+    ]
+    return [*parts, Text(), bullet_lines(lines)] if lines else parts

@@ -51,14 +51,18 @@ def selftest_page(score: Score, *, verbosity: int = 0) -> list[RenderableType]:
     ]
     parts += grid_table(metrics, ("metric", "jobs", "absent", "median error", "largest error"))
     if verbosity > 0:
-        wrong = [one for one in score.outcomes if one.item.cause and (one.place != 1 or one.within is False)]
-        said = [
-            f"{one.item.cause} seed {one.item.seed} ({one.layout}, {one.ranks} ranks): true gain"
-            f" {_share_words(one.true_gain_share)}, found "
-            + (", ".join(_finding_words(each) for each in one.found) or "nothing")
-            for one in wrong
+        wrong = [
+            outcome
+            for outcome in score.outcomes
+            if outcome.item.cause and (outcome.place != 1 or outcome.within is False)
         ]
-        parts += [Text(), bullet_lines(said)]
+        outcome_lines = [
+            f"{outcome.item.cause} seed {outcome.item.seed} ({outcome.layout}, {outcome.ranks} ranks): true"
+            f" gain {_share_words(outcome.true_gain_share)}, found "
+            + (", ".join(_finding_words(finding) for finding in outcome.found) or "nothing")
+            for outcome in wrong
+        ]
+        parts += [Text(), bullet_lines(outcome_lines)]
     return parts
 
 
@@ -74,7 +78,7 @@ def _share_words(value: float | None) -> str | None:
     return None if value is None else f"{value:.2%}"
 
 
-def _finding_words(found: tuple[str, float | None, float | None, list[int]]) -> str:
-    name, least, most, ranks = found
+def _finding_words(finding: tuple[str, float | None, float | None, list[int]]) -> str:
+    name, least, most, ranks = finding
     of_ranks = f" of ranks {', '.join(map(str, ranks))}" if ranks else ""
     return f"{name}{of_ranks}" if least is None else f"{name}{of_ranks} {least:.1%} to {most:.1%}"

@@ -19,20 +19,21 @@ _NAME: Final = 38
 """Most characters of a kernel's name."""
 
 
-def sequences_page(found: FrequentSequences) -> list[RenderableType]:
+def sequences_page(sequences: FrequentSequences) -> list[RenderableType]:
     """A row for each sequence, with a line for each kernel, and notes."""
-    ranks, windows = len(found.ranks), found.windows
-    of = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
-    told = [
-        f"{found.run}: {ranks:,} rank{'s'[: ranks != 1]}, {of}, {found.kernels:,} kernels that take"
-        f" {humanise(found.kernel_time_s, 's')}",
-        f"{len(found.rows):,} of {found.distinct:,} sequences of {found.length} kernels on a stream, by time",
+    ranks, windows = len(sequences.ranks), sequences.windows
+    span = "the whole trace" if sequences.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
+    head = [
+        f"{sequences.run}: {ranks:,} rank{'s'[: ranks != 1]}, {span}, {sequences.kernels:,} kernels that take"
+        f" {humanise(sequences.kernel_time_s, 's')}",
+        f"{len(sequences.rows):,} of {sequences.distinct:,} sequences of {sequences.length} kernels on a"
+        " stream, by time",
     ]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in ("time", "share", "count", "gaps"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("kernels", overflow="fold")
-    for row in found.rows:
+    for row in sequences.rows:
         names = (shorten_middle(printable(name), _NAME) for name in row.kernels)
         table.add_row(
             humanise(row.time_s, "s"),
@@ -41,7 +42,7 @@ def sequences_page(found: FrequentSequences) -> list[RenderableType]:
             humanise(row.gap_s, "s"),
             Text("\n".join(names)),
         )
-    parts: list[RenderableType] = [Text(printable(line)) for line in told]
-    if found.rows:
+    parts: list[RenderableType] = [Text(printable(line)) for line in head]
+    if sequences.rows:
         parts += [Text(), table]
-    return [*parts, *titled_bullets("Notes", list(found.notes))]
+    return [*parts, *titled_bullets("Notes", list(sequences.notes))]

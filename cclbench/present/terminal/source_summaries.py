@@ -77,16 +77,16 @@ def compared_table_lines(table: TableComparison, most: int | None) -> Iterator[R
     if not cells:
         return
     yield Text()
-    whole = len(comparison_cells(table))
-    yield from _drawn_table(table.title, comparison_heads(table), cells, whole, short=most is not None)
+    row_count = len(comparison_cells(table))
+    yield from _drawn_table(table.title, comparison_heads(table), cells, row_count, short=most is not None)
     if only := unmatched_words(table):
         yield Text(only, "dim")
 
 
 def _drawn_table(
-    title: str, heads: Sequence[tuple[str, bool]], cells: list[list[str]], whole: int, *, short: bool
+    title: str, heads: Sequence[tuple[str, bool]], cells: list[list[str]], row_count: int, *, short: bool
 ) -> Iterator[RenderableType]:
-    """Title and table of `heads` (name, whether of numbers), and how many of `whole` rows are left out."""
+    """Title and table of `heads` (name, whether numeric), and how many of `row_count` rows are left out."""
     names = [_wrapped_head(name, [row[at] for row in cells]) for at, (name, _) in enumerate(heads)]
     if short:
         texts = [at for at, (_, number) in enumerate(heads) if not number]
@@ -103,7 +103,7 @@ def _drawn_table(
         for row in cells:
             drawn.add_row(*(Text(row[at]) for at in block))
         yield drawn
-    if more := whole - len(cells):
+    if more := row_count - len(cells):
         yield Text(f"{more} more row{'s'[: more != 1]}: report, -v, --json", "dim")
 
 

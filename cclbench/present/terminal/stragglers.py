@@ -35,14 +35,14 @@ _LEVELS: Final = (" ▁▂▃▄▅▆▇█", " .:-=+*#@")
 """Levels of lateness from none to the run's maximum, in Unicode and ASCII."""
 
 
-def stragglers_page(found: Stragglers, *, verbosity: int, unicode: bool) -> list[RenderableType]:
+def stragglers_page(stragglers: Stragglers, *, verbosity: int, unicode: bool) -> list[RenderableType]:
     """Each run, then common stragglers of several runs."""
     parts: list[RenderableType] = []
-    for run in found.runs:
+    for run in stragglers.runs:
         parts += [Text()] if parts else []
         parts += _run_parts(run, verbosity, unicode)
-    if found.words is not None:
-        parts += [Text(), Text(printable(found.words), "bold")]
+    if stragglers.words is not None:
+        parts += [Text(), Text(printable(stragglers.words), "bold")]
     return parts
 
 
@@ -75,14 +75,14 @@ def _rank_table(run: RunStragglers, verbosity: int, unicode: bool) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("steps", no_wrap=True)
     table.add_column("longer in", no_wrap=True)
-    for one in shown:
+    for rank in shown:
         table.add_row(
-            str(one.rank),
-            humanise(one.mean_s, "s"),
-            humanise(one.max_s, "s"),
-            str(one.latest),
-            _lateness_strip(of_rank[one.rank], most, unicode),
-            one.cause or "",
+            str(rank.rank),
+            humanise(rank.mean_s, "s"),
+            humanise(rank.max_s, "s"),
+            str(rank.latest),
+            _lateness_strip(of_rank[rank.rank], most, unicode),
+            rank.cause or "",
         )
     if more := len(run.ranks) - len(shown):
         table.caption = f"{more} less late ranks are not shown (-v: all)"

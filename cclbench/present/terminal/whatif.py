@@ -17,7 +17,7 @@ from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.replay.critical_path import Path as Route
 from cclbench.replay.result import ReplayResult
 
-_TOLD: Final = 0.03
+_LEAST_SHARE: Final = 0.03
 """Smallest shown share of the critical path."""
 _LABEL: Final = 26
 _LONGEST_NOTE: Final = 240
@@ -25,7 +25,7 @@ _MERGED: Final = ("inferred from times: ", "weak class: ")
 """Beginnings of notes of which there may be many."""
 
 
-def whatif_page(found: ReplayResult, verbosity: int) -> list[RenderableType]:
+def whatif_page(replay: ReplayResult, verbosity: int) -> list[RenderableType]:
     """Step times and speedups as a table, with the critical path, and their basis."""
 
     def time_words(ns: float | None) -> str:
@@ -33,48 +33,48 @@ def whatif_page(found: ReplayResult, verbosity: int) -> list[RenderableType]:
 
     def path_words(path: Route) -> str:
         shares = sorted(path.places.items(), key=lambda place: -place[1])
-        whole = max(path.length_ns, 1)
-        told = [
-            f"{place.replace('communication', 'comm.')} {humanise(ns / whole, '1')}"
+        length_ns = max(path.length_ns, 1)
+        words = [
+            f"{place.replace('communication', 'comm.')} {humanise(ns / length_ns, '1')}"
             for place, ns in shares
-            if ns >= _TOLD * whole
+            if ns >= _LEAST_SHARE * length_ns
         ]
-        return "\n".join(told)
+        return "\n".join(words)
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    longest = max(len(part) for one in found.predicted for part in one.scenario.label.split())
+    longest = max(len(part) for prediction in replay.predicted for part in prediction.scenario.label.split())
     table.add_column("", min_width=min(longest, _LABEL), overflow="fold")
     for heading in ("step", "bounds", "speedup"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("critical path", overflow="fold")
-    table.add_row("measured", time_words(found.measured_ns))
-    unchanged = found.unchanged
+    table.add_row("measured", time_words(replay.measured_ns))
+    unchanged = replay.unchanged
     if unchanged.path.length_ns:
         table.add_row("replayed unchanged", time_words(unchanged.step_ns), "", "", path_words(unchanged.path))
-    for one in found.predicted:
-        if one.idle is not None:
-            table.add_row(Text(printable(one.scenario.label)), "no effect")
+    for prediction in replay.predicted:
+        if prediction.idle is not None:
+            table.add_row(Text(printable(prediction.scenario.label)), "no effect")
             continue
-        step = one.step_ns
-        low, high = time_words(one.low_ns), time_words(one.high_ns)
+        step = prediction.step_ns
+        low, high = time_words(prediction.low_ns), time_words(prediction.high_ns)
         table.add_row(
-            Text(printable(one.scenario.label)),
+            Text(printable(prediction.scenario.label)),
             time_words(step) or "unknown",
             "" if low == high else f"{low} to {high}",
             "" if step is None else humanise(unchanged.step_ns / step, "ratio"),
-            path_words(one.path),
+            path_words(prediction.path),
         )
     if verbosity <= QUIET:
         return [table]
     knees = [
         f"knee of {row.category}: "
         + (row.reason or "" if row.value is None else f"x{row.value:g}; {row.reason}")
-        for row in found.figures
+        for row in replay.figures
         if row.metric == "whatif.knee"
     ]
-    faith = [row.reason for row in found.figures if row.metric == "whatif.replayed_step" and row.reason]
-    bases = dict.fromkeys(basis for one in found.predicted for basis in one.basis)
-    lines = _merged_notes([*knees, *faith, *bases, *found.notes])
+    faith = [row.reason for row in replay.figures if row.metric == "whatif.replayed_step" and row.reason]
+    bases = dict.fromkeys(basis for prediction in replay.predicted for basis in prediction.basis)
+    lines = _merged_notes([*knees, *faith, *bases, *replay.notes])
     if verbosity < VERBOSE:
         lines = [_short_note(line) for line in lines]
     return [table, *(Text(printable(f"- {line}")) for line in lines)]

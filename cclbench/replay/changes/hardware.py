@@ -194,7 +194,7 @@ def _across(subject: ChangeSubject, tier: Tier) -> Graph | str:
     members = [ranks for _, ranks in _collectives(subject)]
     if not members:
         return "the run has no collectives"
-    tiers = {None if own is None else subject.machine.tier_of(own).value for own in members}
+    tiers = {None if ranks is None else subject.machine.tier_of(ranks).value for ranks in members}
     return subject.graph if tiers & {tier, None} else f"no collective of the run crosses {tier}"
 
 

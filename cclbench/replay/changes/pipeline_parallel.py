@@ -87,15 +87,15 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     graph = replace(graph, nodes=replace(nodes, gap=nodes.gap + gap))
     head = head_layers(card) if layers else None
     traced = LayerPipeline(old, count, layers or old * new * turns)
-    own_count = count * layouts.sample_share
-    asked = LayerPipeline(new, max(round(own_count), 1), layers or old * new * turns, turns, schedule)
-    even = "evenly" if asked.layers % (new * turns) == 0 else "as evenly as they can be"
+    new_count = count * layouts.sample_share
+    target = LayerPipeline(new, max(round(new_count), 1), layers or old * new * turns, turns, schedule)
+    even = "evenly" if target.layers % (new * turns) == 0 else "as evenly as they can be"
     notes: tuple[str, ...] = (
         f"layers split {even} into {new} in place of {old} stages: kernels,"
         f" {subject.window_share(chosen):.1%} of the step, take {factor:g} of their time",
-        f"pipeline of {own_count:g} micro-batches, {schedule}"
+        f"pipeline of {new_count:g} micro-batches, {schedule}"
         f"{f', {turns} parts a stage' if turns > 1 else ''}: filling and draining it takes"
-        f" {asked.fill_share(head or 0.0):.1%} of the busiest stage's work",
+        f" {target.fill_share(head or 0.0):.1%} of the busiest stage's work",
     )
     if head is not None:
         notes += (
@@ -106,14 +106,14 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
             f"one stage does not show how even {new} are: the fullest has up to {_FULLEST_STAGE:.2f} times"
             " the mean work (upper bound)",
         )
-    scale = _stage_scale(subject, chosen, traced, asked, head or 0.0)
-    fill = asked.fill_share(head or 0.0) - traced.fill_share(head or 0.0)
+    scale = _stage_scale(subject, chosen, traced, target, head or 0.0)
+    fill = target.fill_share(head or 0.0) - traced.fill_share(head or 0.0)
     return LayoutEffect(
         graph,
         scale,
         {"dp": factor},
         {"tp": factor, "cp": factor, "ep": factor},
-        added=_hops(subject, asked, head or 0.0),
+        added=_hops(subject, target, head or 0.0),
         fill=fill,
         hops=2 * ((new - 1) - (old - 1) * layouts.sample_share) if old > 1 else 0.0,
         notes=notes,
@@ -121,7 +121,7 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
 
 
 def _stage_scale(
-    subject: ChangeSubject, chosen: Mask, traced: LayerPipeline, asked: LayerPipeline, head: float
+    subject: ChangeSubject, chosen: Mask, traced: LayerPipeline, target: LayerPipeline, head: float
 ) -> Scale:
     """Scale of the chosen nodes by their stage's layers; a single traced stage becomes the fullest one."""
     old = asked_layouts(subject).old
@@ -129,32 +129,35 @@ def _stage_scale(
     last = places[subject.graph.nodes.rank % old.world_size] == traced.stages - 1
     heads = (head, 0.0, HEAVY_HEAD * head)
     # the first stage has the most layers, the last the head; a single one becomes the busiest
-    new_layers, old_layers = ([one.stage_layers(h) for h in heads] for one in (asked, traced))
+    new_layers, old_layers = (
+        [layer_pipeline.stage_layers(h) for h in heads] for layer_pipeline in (target, traced)
+    )
     single = traced.stages == 1
-    own = [
+    factors = [
         float((new.max() if single else new[-1]) / old[-1])
         for new, old in zip(new_layers, old_layers, strict=True)
     ]
     other = new_layers[0][0] / old_layers[0][0]
     expected, low, high = (
-        np.where(chosen, np.where(last, factor, other), 1.0) for factor in (own[0], min(own), max(own))
+        np.where(chosen, np.where(last, factor, other), 1.0)
+        for factor in (factors[0], min(factors), max(factors))
     )
     if single:
-        high = np.maximum(high, np.where(chosen, min(_FULLEST_STAGE / asked.stages, 1.0), 1.0))
+        high = np.maximum(high, np.where(chosen, min(_FULLEST_STAGE / target.stages, 1.0), 1.0))
     return Scale(expected, low, high)
 
 
-def _hops(subject: ChangeSubject, asked: LayerPipeline, head: float) -> tuple[AddedCommunication, ...]:
+def _hops(subject: ChangeSubject, target: LayerPipeline, head: float) -> tuple[AddedCommunication, ...]:
     """Transfers of activations and gradients between stages, where the trace has a single stage."""
-    layouts, stages = asked_layouts(subject), asked.stages
+    layouts, stages = asked_layouts(subject), target.stages
     if layouts.old.degrees["pp"] > 1 or stages == 1:
         return ()
     size = card_sizes(subject.run.card, "what stages send each other", *_SENT)
     nbytes = float(np.prod([*size.values()])) / layouts.new.degrees["cp"]
     time = subject.price("send_recv", (0, layouts.new.group_stride("pp")), nbytes)
     passes = 2 if trains(subject) else 1
-    hops, most = passes * (stages - 1), passes * (stages + asked.microbatches * asked.turns - 2)
-    exposed = min(max(asked.exposed_sends(head) * passes / 2, hops), most)
+    hops, most = passes * (stages - 1), passes * (stages + target.microbatches * target.turns - 2)
+    exposed = min(max(target.exposed_sends(head) * passes / 2, hops), most)
     description = f"{exposed:g} sends of {nbytes / 1e6:.4g} MB past {stages} stages, not hidden"
     # at best only those that fill the pipeline are exposed, at worst one for each micro-batch and pass
     expected = None if time.expected is None else time.expected * exposed

@@ -80,7 +80,7 @@ def examine_figures(runs: Sequence[ComparisonSubject]) -> Claim:
 def _figure_line(figure: StatedFigure, board: Sequence[ComparisonSubject]) -> dict[str, Any]:
     """The published number of the figure's row, else the nearest of its unit in any row."""
     numbers = list(_numbers_of(figure, board))
-    run, row, value = min(numbers, key=lambda found: figure.distance(found[2]), default=(None, None, None))
+    run, row, value = min(numbers, key=lambda entry: figure.distance(entry[2]), default=(None, None, None))
     equal = value is not None and figure.is_rounded(value)
     return {
         "figure": figure.figure,

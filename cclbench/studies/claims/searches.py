@@ -56,8 +56,8 @@ class SearchedPair:
     @property
     def transplanted(self) -> ComparisonSubject | None:
         """The other's fastest configuration as a trial of the search with the shorter step; None without."""
-        wanted = layout_of(self.long.fastest)
-        alike = [trial for trial in self.short.trials if wanted and layout_of(trial) == wanted]
+        layout = layout_of(self.long.fastest)
+        alike = [trial for trial in self.short.trials if layout and layout_of(trial) == layout]
         return min(alike, key=step_s, default=None)
 
 
@@ -91,9 +91,10 @@ def searched_pairs(runs: Sequence[ComparisonSubject]) -> list[SearchedPair]:
     for trials in group_items(runs, _searched_problem).values():
         searches = [
             Search(
-                str(found[0].workload.framework), sorted(found, key=lambda run: int(run.metadata["trial"]))
+                str(search_trials[0].workload.framework),
+                sorted(search_trials, key=lambda run: int(run.metadata["trial"])),
             )
-            for found in group_items(trials, lambda run: run.metadata["search"]).values()
+            for search_trials in group_items(trials, lambda run: run.metadata["search"]).values()
         ]
         best: dict[str, Search] = {}
         for search in sorted(searches, key=lambda search: step_s(search.fastest), reverse=True):
@@ -107,8 +108,8 @@ def searched_pairs(runs: Sequence[ComparisonSubject]) -> list[SearchedPair]:
 def _searched_problem(run: ComparisonSubject) -> tuple[Any, ...] | None:
     if "search" not in run.metadata or "trial" not in run.metadata:
         return None
-    known = (run.workload.framework, run.workload.model, run.workload.sequence_length, run.workload.batch)
-    if None in known or not (run.hardware_key and step_s(run) and tokens_per_s(run)):
+    fields = (run.workload.framework, run.workload.model, run.workload.sequence_length, run.workload.batch)
+    if None in fields or not (run.hardware_key and step_s(run) and tokens_per_s(run)):
         return None
     return (*run.hardware_key, str(run.workload.model).casefold(), run.workload.sequence_length)
 
@@ -177,10 +178,10 @@ def pair_caveats(pair: SearchedPair) -> Iterator[str]:
         yield f"{search.framework}'s search shortens the step {gain} from its first trial ({words})"
 
 
-def _work_words(one: ComparisonSubject, other: ComparisonSubject) -> str:
+def _work_words(trial: ComparisonSubject, other: ComparisonSubject) -> str:
     """How the work of two trials differs, and so their tokens per second."""
-    batches = one.workload.batch or 0, other.workload.batch or 0
+    batches = trial.workload.batch or 0, other.workload.batch or 0
     if batches[0] == batches[1]:
         return "equal work"
-    rate = humanise(tokens_per_s(other) / tokens_per_s(one), "ratio")
+    rate = humanise(tokens_per_s(other) / tokens_per_s(trial), "ratio")
     return f"{count_words(batches[1], 'sequence')} instead of {batches[0]:,}: {rate} the tokens per second"

@@ -115,43 +115,43 @@ def inferencex(file: Path, store: Path, form: str) -> None:
     _emit_imported(import_inferencex(file, store), "inferencex", form)
 
 
-def _emit_imported(found: Imported, publisher: str, form: str) -> None:
+def _emit_imported(outcome: Imported, publisher: str, form: str) -> None:
     from dataclasses import asdict
 
     from cclbench.present.terminal.output import emit_answer
     from cclbench.studies.published.terminal import imported_page
 
-    flags = _flags(found)
-    rows = [asdict(run) for run in found.runs]
+    flags = _flags(outcome)
+    rows = [asdict(run) for run in outcome.runs]
     emit_answer(
         form,
         document={
             "schema": "import.v1",
             "source": publisher,
-            "file": stored_name(found.file),
-            "generated_at": found.generated_at,
-            "remarks": list(found.remarks),
+            "file": stored_name(outcome.file),
+            "generated_at": outcome.generated_at,
+            "remarks": list(outcome.remarks),
             "flags": flags,
-            "unknown_columns": dict(found.unknown_columns),
+            "unknown_columns": dict(outcome.unknown_columns),
             "runs": rows,
         },
         rows=rows,
         columns=_COLUMNS,
-        table=lambda: imported_page(found, flags),
+        table=lambda: imported_page(outcome, flags),
     )
 
 
-def _flags(found: Imported) -> list[dict[str, Any]]:
+def _flags(outcome: Imported) -> list[dict[str, Any]]:
     from cclbench.studies.published.defects import DEFECTS
 
     return [
         {
             "flag": defect.key,
-            "values": found.defects[defect.key],
+            "values": outcome.defects[defect.key],
             "kept": not defect.no_number,
             "words": defect.words,
             "columns": list(defect.columns),
         }
         for defect in DEFECTS
-        if found.defects.get(defect.key)
+        if outcome.defects.get(defect.key)
     ]

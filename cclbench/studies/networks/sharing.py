@@ -97,8 +97,8 @@ def flows_of(subject: ChangeSubject) -> Flows | None:
         size = np.array([_bytes_sent(subject, call, group) for call, group in members], np.float64)
         moved = np.zeros(len(gate))
         np.maximum.at(moved, flow, size)
-        known = (moved > 0) & (measured_ns > 0)
-        demand[known] = moved[known] / (measured_ns[known] / 1e9) / rate
+        has_rate = (moved > 0) & (measured_ns > 0)
+        demand[has_rate] = moved[has_rate] / (measured_ns[has_rate] / 1e9) / rate
     held = int(np.bincount(place).max()) if per_node is None else per_node
     return Flows(
         transfers, flow, place, local, kinds != "recv", kinds != "send", gate, measured_ns, demand, held

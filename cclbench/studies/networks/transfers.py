@@ -39,14 +39,16 @@ def group_ranks(subject: ChangeSubject, transfers: Int64) -> list[tuple[int, ...
     nodes, calls = subject.graph.nodes, subject.graph.transfers
     call = nodes.call[transfers]
     met: dict[int, set[int]] = {}
-    for rank, one, known in zip(
+    for rank, instance, has_instance in zip(
         nodes.rank[transfers].tolist(), calls.instance[call].tolist(), calls.known[call].tolist(), strict=True
     ):
-        if known:
-            met.setdefault(one, set()).add(rank)
+        if has_instance:
+            met.setdefault(instance, set()).add(rank)
     groups = []
-    for one in call.tolist():
-        members = subject.groups.get(calls.group[one] or "") or sorted(met.get(int(calls.instance[one]), ()))
+    for call_index in call.tolist():
+        members = subject.groups.get(calls.group[call_index] or "") or sorted(
+            met.get(int(calls.instance[call_index]), ())
+        )
         if not members:
             raise InputError(UNPLACED, hint="the traces state no process groups")
         groups.append(tuple(members))

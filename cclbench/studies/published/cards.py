@@ -87,5 +87,5 @@ def _version_1_card(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unknown_fields(metadata: Mapping[str, Any]) -> Iterator[str]:
-    known = {*HOMES, *_IN_MANIFEST, *_SIDES}
-    yield from (f"{printable(key)}: cards have no field for it" for key in metadata if key not in known)
+    fields = {*HOMES, *_IN_MANIFEST, *_SIDES}
+    yield from (f"{printable(key)}: cards have no field for it" for key in metadata if key not in fields)

@@ -32,13 +32,13 @@ def import_inferencex(path: str | Path, store: str | Path | None = None) -> Impo
     Results without `tput_per_gpu`, as those of agents, are left out.  `InputError` if the file is invalid.
     """
     path = Path(path)
-    found = list(inference_results(path))
-    results = [(number, result) for number, result in enumerate(found, 1) if result is not None]
+    all_results = list(inference_results(path))
+    results = [(number, result) for number, result in enumerate(all_results, 1) if result is not None]
     if not results:
         raise InputError("has no result with tput_per_gpu", where=str(path), hint="pass agg_*.json")
     entries = [_entry(number, result) for number, result in results]
     digest = sha256("".join(entry.row.sha256 for entry in entries).encode()).hexdigest()
-    others = {"results of agents": len(found) - len(results)} if len(found) > len(results) else {}
+    others = {"results of agents": len(all_results) - len(results)} if len(all_results) > len(results) else {}
     return import_publication(
         Publication(SOURCE, path, digest, None, tuple(e.row for e in entries)),
         entries,
@@ -50,8 +50,8 @@ def import_inferencex(path: str | Path, store: str | Path | None = None) -> Impo
 def _entry(number: int, result: InferenceResult) -> Entry:
     metadata = _metadata(result)
     figures = list(_figures(result))
-    told = json.dumps([metadata, [(f.metric, f.stat, f.value) for f in figures]], sort_keys=True)
-    row = PublishedRow(number, metadata, {}, sha256(told.encode()).hexdigest())
+    content = json.dumps([metadata, [(f.metric, f.stat, f.value) for f in figures]], sort_keys=True)
+    row = PublishedRow(number, metadata, {}, sha256(content.encode()).hexdigest())
     numbers = sum(figure.value is not None for figure in figures)
     return Entry(row, figures, numbers, numbers if result.contradicts else 0)
 
@@ -83,10 +83,10 @@ def _figures(result: InferenceResult) -> Iterator[Row]:
     output, per_device = result.output_per_s, None
     if output is not None:
         per_device = output / result.devices
-    own = "; ".join(filter(None, (_DISAGGREGATED if result.is_disaggregated else None, reason))) or None
+    reasons = "; ".join(filter(None, (_DISAGGREGATED if result.is_disaggregated else None, reason))) or None
     missing = "not published: output_tput_per_gpu"
     yield published_row(SOURCE, _OUTPUT, output, reason if output else missing)
-    yield published_row(SOURCE, _PER_DEVICE, per_device, own if output else missing)
+    yield published_row(SOURCE, _PER_DEVICE, per_device, reasons if output else missing)
     total = result.total_per_s / result.devices
     yield published_row(SOURCE, _TOTAL_PER_DEVICE, total, reason)
     yield published_row(SOURCE, _LOAD, float(result.concurrency), result.workload)

@@ -52,10 +52,10 @@ def launched_step(script: str, settings: Mapping[str, Any]) -> LaunchedStep:
 
     Where the script passes no degree of its own, a setting called tp, pp, cp, ep or dp is the degree.
     """
-    launcher = next((found for found in LAUNCHERS if re.search(found.sign, script)), None)
+    launcher = next((candidate for candidate in LAUNCHERS if re.search(candidate.sign, script)), None)
     if launcher is None:
-        known = ", ".join(one.framework for one in LAUNCHERS)
-        return LaunchedStep(None, None, None, None, {}, f"the script launches none of {known}")
+        frameworks = ", ".join(candidate.framework for candidate in LAUNCHERS)
+        return LaunchedStep(None, None, None, None, {}, f"the script launches none of {frameworks}")
     environment = {key.upper(): str(value) for key, value in settings.items()}
     passed = passed_options(script, environment, launcher.options.values())
     numbers = {name: _count(passed[option]) for name, option in launcher.options.items() if option in passed}

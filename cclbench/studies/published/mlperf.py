@@ -72,13 +72,13 @@ def _stated_by_place(file: Path) -> dict[str, Any]:
     """Metadata by the file's folders: round, system, benchmark and scenario; and the system's description."""
     parts = file.resolve().parts
     rounds = [match[1] for part in parts if (match := _ROUND.search(part))]
-    found: dict[str, Any] = {"round": rounds[-1]} if rounds else {}
+    metadata: dict[str, Any] = {"round": rounds[-1]} if rounds else {}
     if "results" not in parts[:-2]:
-        return found
+        return metadata
     place = len(parts) - 1 - parts[::-1].index("results")
-    found |= dict(zip(("system", "benchmark", "scenario"), parts[place + 1 : -1], strict=False))
+    metadata |= dict(zip(("system", "benchmark", "scenario"), parts[place + 1 : -1], strict=False))
     description = Path(*parts[:place], "systems", f"{parts[place + 1]}.json")
-    return found | (_system(description) if description.is_file() else {})
+    return metadata | (_system(description) if description.is_file() else {})
 
 
 def _system(path: Path) -> dict[str, Any]:

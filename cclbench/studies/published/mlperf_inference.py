@@ -57,20 +57,20 @@ def inference_entry(path: Path, number: int, place: dict[str, Any]) -> Entry:
         raise InputError("is not of a performance run", where=where, hint="pass that of performance/run_1")
     folder = place.get("scenario")
     shown = folder if folder in _SCENARIOS else scenario
-    own = {key: value for key, value in place.items() if key != "scenario"}
-    named = (own.get("benchmark"), own.get("system"), shown)
+    facts = {key: value for key, value in place.items() if key != "scenario"}
+    named = (facts.get("benchmark"), facts.get("system"), shown)
     metadata = {
         "workload_name": " ".join(str(name) for name in named if name),
         "suite": "MLPerf Inference",
         "phase": "inference",
-        **({"model_family": own["benchmark"]} if "benchmark" in own else {}),
-        **own,
+        **({"model_family": facts["benchmark"]} if "benchmark" in facts else {}),
+        **facts,
         "scenario": shown,
         "result": stated["Result is"],
     }
     figures = list(_figures(stated, scenario, metadata))
-    told = json.dumps([metadata, digest], sort_keys=True, default=str)
-    row = PublishedRow(number, metadata, {}, sha256(told.encode()).hexdigest())
+    content = json.dumps([metadata, digest], sort_keys=True, default=str)
+    row = PublishedRow(number, metadata, {}, sha256(content.encode()).hexdigest())
     numbers = sum(figure.value is not None for figure in figures)
     invalid = len(figures) if stated["Result is"] != "VALID" else 0
     return Entry(row, figures, numbers, no_number=invalid)
@@ -86,11 +86,11 @@ def _stated_lines(path: Path) -> tuple[dict[str, str], str]:
         raise InputError(f"cannot be read: {error.strerror or error}", where=where) from None
     if len(content) > _MOST_BYTES:
         raise InputError("is over 1 MiB", where=where, hint="pass a mlperf_log_summary.txt")
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in content.decode(errors="replace").split("\n"):
         if match := _LINE.fullmatch(line.strip()):
-            found.setdefault(match[1], match[2])
-    return found, sha256(content).hexdigest()
+            values.setdefault(match[1], match[2])
+    return values, sha256(content).hexdigest()
 
 
 def _figures(stated: Mapping[str, str], scenario: str, metadata: Mapping[str, Any]) -> Iterator[Row]:

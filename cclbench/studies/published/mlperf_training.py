@@ -56,17 +56,17 @@ def training_entry(path: Path, number: int, place: dict[str, Any]) -> Entry:
         **stated,
     }
     figures = list(_figures(path, metadata, seconds))
-    told = json.dumps([metadata, digest], sort_keys=True, default=str)
-    row = PublishedRow(number, metadata, {}, sha256(told.encode()).hexdigest())
+    content = json.dumps([metadata, digest], sort_keys=True, default=str)
+    row = PublishedRow(number, metadata, {}, sha256(content.encode()).hexdigest())
     return Entry(row, figures, sum(figure.value is not None for figure in figures))
 
 
 def _logged_settings(path: Path) -> tuple[dict[str, Any], float | None, str]:
     """What the log's lines state about the submission, the time to train, s, and the SHA-256 of its bytes."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     begin, seconds, digest, size = None, None, sha256(), 0
-    wanted = {**_TEXTS, **_COUNTS}
-    marks = [f'"{key}"'.encode() for key in (*wanted, *_RUN)]
+    names = {**_TEXTS, **_COUNTS}
+    marks = [f'"{key}"'.encode() for key in (*names, *_RUN)]
     try:
         with path.open("rb") as lines:
             for line in lines:
@@ -77,18 +77,18 @@ def _logged_settings(path: Path) -> tuple[dict[str, Any], float | None, str]:
                 if _MARK not in line or not any(mark in line for mark in marks):
                     continue
                 key, value, time_ms, status = _logged_line(line)
-                name = wanted.get(key)
+                name = names.get(key)
                 is_text = key in _TEXTS and isinstance(value, str) and value.isprintable()
                 is_count = key in _COUNTS and type(value) is int and 0 < value < _LARGEST
-                if name is not None and name not in found and (is_text or is_count):
-                    found[name] = value
+                if name is not None and name not in settings and (is_text or is_count):
+                    settings[name] = value
                 elif key == "run_start" and begin is None:
                     begin = time_ms
                 elif key == "run_stop" and status == "success" and begin is not None and seconds is None:
                     seconds = None if time_ms is None or time_ms < begin else (time_ms - begin) / 1000
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=printable(str(path))) from None
-    return found, seconds, digest.hexdigest()
+    return settings, seconds, digest.hexdigest()
 
 
 def _logged_line(line: bytes) -> tuple[str, object, int | None, object]:
@@ -117,8 +117,8 @@ def _figures(path: Path, metadata: dict[str, Any], seconds: float | None) -> Ite
     yield published_row(_SOURCE, _RATE, tokens, f"from {median}" if tokens else missing)
     per_device = tokens / devices if tokens and devices else None
     without = "not published: the number of accelerators (systems/SYSTEM.json)" if tokens else missing
-    own = f"from {median}" if per_device else without
-    yield published_row(_SOURCE, _PER_DEVICE, per_device, own)
+    device_reason = f"from {median}" if per_device else without
+    yield published_row(_SOURCE, _PER_DEVICE, per_device, device_reason)
     samples = batch / step if batch and step else None
     yield published_row(_SOURCE, _SAMPLES, samples, f"from {median}" if samples else missing)
 

@@ -177,10 +177,10 @@ def _trial_remarks(trial: _Trial, first: int) -> dict[str, str]:
 def _work_remarks(rows: Sequence[PublishedRow]) -> list[str]:
     """Whether the trials do equal work, first; and where that is from."""
     batches = Counter(row.whole_number("batch_size") for row in rows)
-    known = sorted(batch for batch in batches if batch is not None)
+    sizes = sorted(batch for batch in batches if batch is not None)
     remarks = [f"batch: {basis}" for basis in dict.fromkeys(row.work_basis for row in rows)]
-    if len(known) > 1:
-        listed = ", ".join(f"{batch:,}" for batch in known)
+    if len(sizes) > 1:
+        listed = ", ".join(f"{batch:,}" for batch in sizes)
         remarks.insert(
             0, f"unequal work: steps of {listed} sequences; compare tokens per second, not step times"
         )
