@@ -6,10 +6,10 @@
 Inputs follow from the seed, the target's name and a number, so that a campaign can be resumed (--state), and
 any input can be generated again.  Guaranteed for each: an exit code from 0 to 3, an error of one to three
 lines, at most `SECONDS` of CPU time, less memory than twice that of the clean input (or what the process held
-before) plus 40 bytes per byte of its own, an unchanged store if the input is refused, and consistent figures (`meaning`) if it is accepted.
-One process per core runs inputs one after another; a crash or hang costs that process and one input.  With
---read the same inputs only pass through their readers: no run is stored and no figure
-computed.  Exit code 1 if a guarantee is violated; `--again FOLDER` runs one finding again.
+before) plus 40 bytes per byte of its own, an unchanged store if the input is refused, and consistent figures
+(`meaning`) if it is accepted.  One process per core runs inputs one after another; a crash or hang costs that
+process and one input.  With --read the same inputs only pass through their readers: no run is stored and no
+figure computed.  Exit code 1 if a guarantee is violated; `--again FOLDER` runs one finding again.
 """
 
 import sys
