@@ -30,7 +30,7 @@ from cclbench.analyzers.view.sources import side_by_side
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.code_hash import code_hash, module_files, plugin_files
 from cclbench.ground.errors import ChangedRunError, InputError
-from cclbench.hardware.catalog import users_own
+from cclbench.hardware.catalog import user_entries_hash
 from cclbench.machine import Machine, machine_of
 from cclbench.record.metric_name import MetricName
 from cclbench.record.rank import Rank
@@ -111,7 +111,12 @@ def _feasible_selection(selection: Selection) -> Selection:
 def _computation_key(selection: Selection) -> str:
     """A key of everything that determines the rows of a run: cclbench, its metrics, the catalog, options."""
     versions = {name: METRICS.get(name).version for name in METRICS}
-    by = {"cclbench": __version__, "metrics": versions, "code": _metrics_code_hash(), "hardware": users_own()}
+    by = {
+        "cclbench": __version__,
+        "metrics": versions,
+        "code": _metrics_code_hash(),
+        "hardware": user_entries_hash(),
+    }
     options = {"window": selection.window, "model": selection.model, "replay": selection.replay}
     return json.dumps({**by, **options})
 
@@ -163,7 +168,7 @@ def _replayed_rows(run: Run, selection: Selection, former: Row) -> list[Row]:
     """The rows of the metric of `former`, which replays the run."""
     metric = METRICS.get(former.metric)
     values = run_values(_run_view(run, selection, machine_of(run)), [metric])
-    rows = metric_rows(metric, {}, {}, values[metric.name], asked=former.window, source=run.reader)
+    rows = metric_rows(metric, {}, {}, values[metric.name], default_window=former.window, source=run.reader)
     return with_caveat(rows, run.inference_note)
 
 
@@ -232,7 +237,7 @@ def _computed_results(
             answers[member].values_of(metric.name) if metric.per_rank is not None else {},
             answers[member].policies,
             values_of_run[member].get(metric.name, ()),
-            asked=selection.window,
+            default_window=selection.window,
             source=member.reader,
         )
         return with_caveat(with_lacking(metric_result, lacking[member]), member.inference_note)
@@ -280,7 +285,7 @@ def _text_bytes(tables: Rank) -> int:
 def _rank_answer(window: str, steps: Steps | None, model: bool, task: _RankTask) -> RankAnswers:
     view = _rank_view(task, window, steps)
     values = rank_rows(view, [METRICS.get(name) for name in task.metrics], model=model)
-    return RankAnswers.of(window_policy(view, window), values)
+    return RankAnswers.from_values(window_policy(view, window), values)
 
 
 def _rank_view(task: _RankTask, window: str, steps: Steps | None) -> RankView:
@@ -294,13 +299,13 @@ def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
     """The view of the run for its metrics."""
 
     @cache
-    def of_rank(rank: int) -> RankView:
+    def cached_view(rank: int) -> RankView:
         return _rank_view(_RankTask(run.rank(rank), run.card, machine), selection.window, selection.steps)
 
     return RunView(
         run,
         ranks=run.ranks,
-        view=of_rank,
+        view=cached_view,
         card=run.card,
         machine=machine,
         settings={file.name: file.facts for file in run.record.evidence},

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from cclbench.engine import PROCESSES, Engine, Progress, engine_for
 from cclbench.ground.errors import UsageError
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 from cclbench.ground.units import parse_date
 from cclbench.record.manifest import LABEL, LONGEST_LABEL, Options
 from cclbench.record.remote_store import RemoteStore
@@ -67,7 +67,7 @@ class Workspace:
         for name, text in labels.items():
             if not LABEL.fullmatch(name) or not 0 < len(text) <= LONGEST_LABEL or not text.isprintable():
                 hint = f"NAME=TEXT, a lower-case name and up to {LONGEST_LABEL} characters: commit=1f0c9ab"
-                raise UsageError(f"{shown(f'{name}={text}')} is not a label", hint=hint)
+                raise UsageError(f"{quoted_value(f'{name}={text}')} is not a label", hint=hint)
         if "date" in labels:
             parse_date(labels["date"])
         return self.store.label(run, labels)

@@ -58,7 +58,7 @@ def nccl_times(sweep: Sweep, group: Group) -> Floats | None:
         return None
     table = nccl_constants(sweep.library_version)
     if group.architecture == "amd":
-        table = table.of_rccl()
+        table = table.rccl_constants()
     if group.peers == "pcie-tree":
         table = table.over_pci()
     times = list(_nccl_candidates(sweep, group, table))

@@ -64,7 +64,7 @@ def lines(paths: Iterator[Path] | list[Path]) -> int:
     return sum(len(path.read_text().splitlines()) for path in paths)
 
 
-def of_kind(tree: ast.Module, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
+def nodes_of_kind(tree: ast.Module, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
     """Its nodes of those kinds."""
     return (node for node in ast.walk(tree) if isinstance(node, kinds))
 
@@ -102,7 +102,7 @@ def circles(package: str) -> list[set[str]]:
 
 def called(tree: ast.Module) -> Iterator[str]:
     """The last part of the name of each call."""
-    for node in of_kind(tree, ast.Call):
+    for node in nodes_of_kind(tree, ast.Call):
         function = node.func  # type: ignore[attr-defined]
         if isinstance(function, ast.Attribute | ast.Name):
             yield function.attr if isinstance(function, ast.Attribute) else function.id
@@ -116,7 +116,7 @@ def calls_of(trees: dict[Path, ast.Module], names: set[str]) -> str:
 
 def functions(trees: dict[Path, ast.Module]) -> list[ast.FunctionDef]:
     """All functions and methods, without dunder ones."""
-    nodes = chain(*(of_kind(tree, ast.FunctionDef, ast.AsyncFunctionDef) for tree in trees.values()))
+    nodes = chain(*(nodes_of_kind(tree, ast.FunctionDef, ast.AsyncFunctionDef) for tree in trees.values()))
     return [node for node in nodes if not node.name.startswith("__")]  # type: ignore[misc,attr-defined]
 
 
@@ -158,7 +158,7 @@ def figures(checkout: Path) -> Iterator[tuple[str, str]]:
     classes = [
         (node.name, path)
         for path, tree in trees.items()
-        for node in of_kind(tree, ast.ClassDef)  # type: ignore[attr-defined]
+        for node in nodes_of_kind(tree, ast.ClassDef)  # type: ignore[attr-defined]
     ]
     for noun in ("Run", "Rank"):
         shapes = {name for name, _ in classes if re.search(rf"{noun}(View|s|Input)?$", name)}

@@ -40,9 +40,9 @@ _ELSE: Final = (
 
 def _traced_histories(rank: RankView) -> Iterator[History]:
     # Not needed to declare the metrics.
-    from cclbench.analyzers.view.histories import of_trace
+    from cclbench.analyzers.view.histories import trace_histories
 
-    return of_trace(rank.tables, rank=rank.rank)
+    return trace_histories(rank.tables, rank=rank.rank)
 
 
 def _device_histories(rank: RankView) -> list[History]:

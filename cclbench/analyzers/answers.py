@@ -25,7 +25,7 @@ class RankAnswers(NamedTuple):
     pickled: dict[str, bytes]
 
     @classmethod
-    def of(cls, policy: str, values: Mapping[str, Sequence[Value]]) -> RankAnswers:
+    def from_values(cls, policy: str, values: Mapping[str, Sequence[Value]]) -> RankAnswers:
         """From each metric's values."""
         return cls(
             policy,

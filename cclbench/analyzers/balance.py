@@ -21,7 +21,12 @@ from cclbench.analyzers.view.arrivals import arrivals_of
 from cclbench.analyzers.view.late_cause import RankWork, late_cause, rank_work, serves_experts
 from cclbench.analyzers.view.late_rank import late_rank
 from cclbench.analyzers.view.lateness import Lateness, step_lateness
-from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, parts_of, rank_meetings
+from cclbench.analyzers.view.meetings import (
+    CollectiveInstances,
+    parts_of,
+    rank_meetings,
+    value_over_instances,
+)
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
@@ -80,7 +85,9 @@ def waits_over_window(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
         for rank, waited_ns in zip(late.ranks, late.waited_ns.sum(axis=1).tolist(), strict=True)
     ]
     across = f"; {late.across} across pipeline stages left out" if late.across else ""
-    yield of_instances(ranks, instances, sum(shares) / len(shares), f"over {len(shares)} ranks{across}")
+    yield value_over_instances(
+        ranks, instances, sum(shares) / len(shares), f"over {len(shares)} ranks{across}"
+    )
 
 
 @metric(
@@ -125,7 +132,7 @@ def late_more_than_chance(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Valu
             late_by.append(of_late_rank(value=why.excess_ns / NS_PER_S, stat=f"excess_{why.name}", unit="s"))
             more = humanise(why.excess_ns / NS_PER_S, "s")
             reason += f", because it {why.words} ({more} a step more than the median of the others)"
-    yield of_instances(ranks, instances, late.latest / windows, reason)
+    yield value_over_instances(ranks, instances, late.latest / windows, reason)
     yield Value(value=late.p, stat="p_value", category=str(late.rank), provenance="derived")
     yield from late_by
     for rank, latest_steps in zip(steps.ranks, steps.latest_mask.sum(axis=1).tolist(), strict=True):

@@ -84,7 +84,7 @@ def volume(rank: RankView) -> Iterator[Value]:
     table = table.filter(pa.array(~has_word(table, "kind", "barrier")))
     size, has_size = collective_payloads(table)
     silent = int((~has_size).sum())
-    coverage = Coverage.of_rows(has_size, collective_durations(table))
+    coverage = Coverage.from_rows(has_size, collective_durations(table))
     if len(table) and silent == len(table):
         raise Unknown(f"none of the {silent} collectives in the window states its payload", coverage)
     yield from per_step_and_label(

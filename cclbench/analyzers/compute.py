@@ -123,7 +123,7 @@ def _executed_flops(rank: RankView) -> Value:
     for batch, _ in () if rank.on_host else rank.begun(("kernel",), "flops", "category"):
         batch = batch.filter(pa.array(~has_word(batch, "category", "communication")))
         stated = batch["flops"].is_valid().to_numpy(zero_copy_only=False)
-        coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
+        coverage += Coverage.from_rows(stated, batch["dur_ns"].to_numpy())
         flops += float(batch["flops"].drop_null().to_numpy().sum())
     if not coverage.rows:
         return _derived_flops(rank)
@@ -289,7 +289,7 @@ def sm_coverage(rank: RankView) -> Value:
     coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.kernels("blocks"):
         stated = batch["blocks"].is_valid().to_numpy(zero_copy_only=False)
-        coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
+        coverage += Coverage.from_rows(stated, batch["dur_ns"].to_numpy())
         kernels = batch.filter(pa.array(stated))
         if len(kernels):
             sms, durations = _sm_count(rank), kernels["dur_ns"].to_numpy()
@@ -323,7 +323,7 @@ def occupancy(rank: RankView) -> Value:
         batch = batch.filter(pa.array(~has_word(batch, "category", "communication")))
         stated = batch["occupancy"].is_valid().to_numpy(zero_copy_only=False)
         durations = batch["dur_ns"].to_numpy()
-        coverage += Coverage.of_rows(stated, durations)
+        coverage += Coverage.from_rows(stated, durations)
         filled += float(durations[stated] @ batch["occupancy"].drop_null().to_numpy())
     if not coverage.ns:
         raise NotApplicable("the trace states no occupancy (Kineto's do, on CUDA)")

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Final
 
 from cclbench.analyzers.metric import NotApplicable, Value, metric
-from cclbench.analyzers.serving import of_each_benchmark, output_tokens, rate_value
+from cclbench.analyzers.serving import output_tokens, rate_value, values_by_benchmark
 from cclbench.analyzers.stand_ins import from_evidence
 from cclbench.analyzers.view.platform import Platform, card_field, samples_per_step, tokens_per_sample
 from cclbench.analyzers.view.rank_view import RankView
@@ -21,7 +21,7 @@ _S_PER_HOUR: Final = 3600
 _PRICED: Final = "card: hardware.price_per_device_hour, hardware.count"
 
 
-def of_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+def slowest_rank_costs(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Cost of each step on its slowest rank; mean over steps."""
     longest = {step: max(costs) for step, costs in by_step(ranks).items()}
     reasons = (value.reason for values in ranks.values() for value in values if value.step is None)
@@ -34,7 +34,7 @@ _cost_metric = partial(
     metric,
     better="lower",
     not_applicable="there is no card or it lacks a field, or the trace marks no steps",
-    combine=of_slowest_rank,
+    combine=slowest_rank_costs,
     rank_rows=False,
 )
 
@@ -69,14 +69,14 @@ def cost_of_token(rank: RankView) -> Iterator[Value]:
 def cost_of_served_token(run: RunView) -> Iterable[Value]:
     """Cost per output token of each client."""
 
-    def of_client(rate: Value) -> Value:
+    def client_cost(rate: Value) -> Value:
         if not rate.value:
             return rate
         cost = _usd_per_second(run) / rate.value
         return replace(rate, value=cost, provenance="derived", reason=_with_price(rate.reason, run))
 
-    return of_each_benchmark(
-        run, lambda client: iter([of_client(rate_value(client, "output_throughput", output_tokens))])
+    return values_by_benchmark(
+        run, lambda client: iter([client_cost(rate_value(client, "output_throughput", output_tokens))])
     )
 
 

@@ -73,7 +73,7 @@ def _mean_length(lengths: Int64, has_phase: Mask, category: str | None) -> Value
         category=category,
         weight=len(used),
         left_out={"of no single phase": int((~has_phase).sum())},
-        coverage=Coverage.of_rows(has_phase, lengths),
+        coverage=Coverage.from_rows(has_phase, lengths),
     )
 
 

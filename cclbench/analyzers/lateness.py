@@ -10,8 +10,8 @@ import numpy as np
 
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.view.arrivals import arrivals_of
-from cclbench.analyzers.view.lateness import of_one_role
-from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, rank_meetings
+from cclbench.analyzers.view.lateness import single_role_instances
+from cclbench.analyzers.view.meetings import CollectiveInstances, rank_meetings, value_over_instances
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.ground.intervals import Int64
@@ -20,10 +20,10 @@ from cclbench.ground.intervals import Int64
 def caused_by_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Sum over ranks, and by rank (category), per step."""
     meetings = rank_meetings(ranks)
-    caused, all_ranks, count = _caused_waits(of_one_role(meetings))
+    caused, all_ranks, count = _caused_waits(single_role_instances(meetings))
     windows = caused.shape[1]
     total = Fraction(int(caused.sum()), windows * NS_PER_S)
-    yield of_instances(ranks, meetings, float(total), f"{count} instances in {windows} steps")
+    yield value_over_instances(ranks, meetings, float(total), f"{count} instances in {windows} steps")
     for rank, ns in zip(all_ranks, caused.sum(axis=1).tolist(), strict=True):
         yield Value(value=float(Fraction(ns, windows * NS_PER_S)), category=str(rank))
 

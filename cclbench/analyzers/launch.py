@@ -184,7 +184,7 @@ def _queued_rows(rank: RankView) -> tuple[DeviceEvents, dict[str, int], Coverage
     in_windows = (begun < rank.windows.ends.max()) & (events.ends > rank.windows.starts.min())
     early = begun > events.starts
     is_queued = in_windows & (call >= 0) & ~early
-    coverage = Coverage.of_rows(is_queued[in_windows], (events.ends - events.starts)[in_windows])
+    coverage = Coverage.from_rows(is_queued[in_windows], (events.ends - events.starts)[in_windows])
     if not coverage.rows:
         raise Unknown("no launch in the trace is linked to device work", coverage)
     left_out = {

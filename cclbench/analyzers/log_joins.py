@@ -12,7 +12,7 @@ import numpy as np
 from cclbench.analyzers.counters import windows_of_steps
 from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.analyzers.view.step_logs import NO_LOG, Float64, StepLog, of_each_log, step_logs
+from cclbench.analyzers.view.step_logs import NO_LOG, Float64, StepLog, step_logs, values_by_log
 from cclbench.ground.intervals import Int64
 from cclbench.ground.units import humanise
 
@@ -223,7 +223,7 @@ def card_agreement(run: RunView) -> Iterator[Value]:
     card = run.card
     if card is None:
         raise NotApplicable("needs a workload card")
-    yield from of_each_log(run, lambda log: _agreement(log, card))
+    yield from values_by_log(run, lambda log: _agreement(log, card))
 
 
 def _agreement(log: StepLog, card: Card) -> Iterator[Value]:

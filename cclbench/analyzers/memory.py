@@ -37,7 +37,7 @@ def copy_bandwidth(rank: RankView) -> Iterator[Value]:
     coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.begun(("copy",), "bytes", "copy_direction"):
         lasting = batch.filter(pa.array(batch["dur_ns"].to_numpy() > 0))
-        coverage += Coverage.of_rows(
+        coverage += Coverage.from_rows(
             lasting["bytes"].is_valid().to_numpy(zero_copy_only=False), lasting["dur_ns"].to_numpy()
         )
         sized_copies = lasting.filter(lasting["bytes"].is_valid())
@@ -108,7 +108,7 @@ def hbm_utilization(rank: RankView) -> Value:
     moved, coverage = 0, Coverage(0, 0, 0, 0)
     for batch, _ in rank.begun(("kernel", "copy", "memset"), "hbm_bytes"):
         stated = batch["hbm_bytes"].is_valid().to_numpy(zero_copy_only=False)
-        coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
+        coverage += Coverage.from_rows(stated, batch["dur_ns"].to_numpy())
         moved += int(batch["hbm_bytes"].drop_null().to_numpy().sum())
     provenance: Literal["measured", "derived"] = "measured"
     if not coverage.rows:
@@ -161,7 +161,7 @@ def bound_share(rank: RankView) -> Iterator[Value]:
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category", "flops", "hbm_bytes")):
         batch = batch.filter(pa.array(~has_word(batch, "category", "communication")))
         stated = has_values(batch, "flops", "hbm_bytes")
-        coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
+        coverage += Coverage.from_rows(stated, batch["dur_ns"].to_numpy())
         kernels = batch.filter(pa.array(stated))
         if len(kernels):
             ridge = peak_flops_per_s(rank) / hbm_bytes_per_s(rank)

@@ -71,7 +71,7 @@ class Coverage:
     all_ns: int | None = None
 
     @classmethod
-    def of_rows(cls, used: Mask, durations_ns: Int64) -> Coverage:
+    def from_rows(cls, used: Mask, durations_ns: Int64) -> Coverage:
         """Coverage of a value that uses the rows of the mask; both arrays of shape (rows,)."""
         return cls(int(used.sum()), len(used), int(durations_ns[used].sum()), int(durations_ns.sum()))
 

@@ -11,7 +11,7 @@ import numpy as np
 from cclbench.analyzers.benchmarks import Benchmark
 from cclbench.analyzers.iterations import iteration_names
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Value, metric, no_value
-from cclbench.analyzers.serving import latency_values, of_each_benchmark, output_tokens, rate_value
+from cclbench.analyzers.serving import latency_values, output_tokens, rate_value, values_by_benchmark
 from cclbench.analyzers.stand_ins import from_evidence
 from cclbench.analyzers.view.model_flops import head_elements, matmul_parameters
 from cclbench.analyzers.view.platform import Platform, card_field, catalog_hbm_bytes_per_s, hbm_bytes_per_s
@@ -90,14 +90,14 @@ def mbu(rank: RankView) -> Value:
         weight=could,
         provenance="derived",
         reason=f"{reads.read_words}; {ALL_OPEN}" if rank.windows.open else reads.read_words,
-        coverage=Coverage.of_rows(used[decodes], lengths[decodes]),
+        coverage=Coverage.from_rows(used[decodes], lengths[decodes]),
     )
 
 
 @from_evidence("memory.mbu")
 def mbu_of_clients(run: RunView) -> Iterable[Value]:
     """From each client's time per output token."""
-    return of_each_benchmark(run, lambda client: iter([_client_share(run, client)]))
+    return values_by_benchmark(run, lambda client: iter([_client_share(run, client)]))
 
 
 def _client_share(run: RunView, client: Benchmark) -> Value:

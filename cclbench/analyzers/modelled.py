@@ -61,7 +61,7 @@ def transfer(rank: RankView) -> Iterator[Value]:
     ]
     reason, left_out = "; ".join(filter(None, basis)), {**chosen.left_out, **lacking}
     seconds = np.minimum(band[:, priced], ns) / (NS_PER_S * len(rank.windows))
-    coverage = Coverage.of_rows(priced, collective_durations(chosen.table))
+    coverage = Coverage.from_rows(priced, collective_durations(chosen.table))
     if len(chosen.unknown):
         coverage += Coverage(0, len(chosen.unknown), 0, int(collective_durations(chosen.unknown).sum()))
     yield from banded_values(

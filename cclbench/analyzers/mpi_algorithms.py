@@ -67,7 +67,7 @@ def mpi_algorithm(rank: RankView) -> Iterator[Value]:
         value=int(usable.sum()) / windows,
         provenance="modelled",
         reason=f"by the fixed rules of {version}",
-        coverage=Coverage.of_rows(usable[ruled], durations[ruled]),
+        coverage=Coverage.from_rows(usable[ruled], durations[ruled]),
     )
     for (kind_name, algorithm), count in sorted(calls_by_algorithm.items()):
         yield Value(value=count / windows, collective=kind_name, category=algorithm, provenance="modelled")

@@ -170,15 +170,15 @@ def metric_rows(
     policies: Mapping[int, str],
     run_level: Sequence[Value],
     *,
-    asked: str,
+    default_window: str,
     source: str | None,
 ) -> list[Row]:
     """Result rows of a metric: the run's value, its breakdowns, then the ranks' in the same order.
 
     `ranks`: each rank's values by `rank_rows`; `policies`: its window policy; `run_level`: the metric's
-    values by `run_values`; `asked`: the requested window policy; `source`: the reader of the run's traces.
-    Ranks with another window policy than the run's are not combined, unless the metric does not depend on
-    windows. The order of rows is deterministic.
+    values by `run_values`; `default_window`: the requested window policy; `source`: the reader of the run's
+    traces. Ranks with another window policy than the run's are not combined, unless the metric does not
+    depend on windows. The order of rows is deterministic.
     """
     by_rank = dict(sorted(ranks.items()))
 
@@ -186,7 +186,7 @@ def metric_rows(
         return [_result_row(metric, v, v.rank, window, v.source or source) for v in _order_values(run_level)]
 
     if metric.per_run is not None:
-        return run_rows(max(policies.values(), key=POLICIES.index, default=asked))
+        return run_rows(max(policies.values(), key=POLICIES.index, default=default_window))
     alike = _same_policy_values(by_rank, policies) if "steps" in metric.inputs else by_rank
     combined = _combine_ranks(metric, alike) if by_rank else [NO_TRACE]
     if combined[0].status == "not_applicable" and (
@@ -194,7 +194,7 @@ def metric_rows(
     ):
         return run_rows("trace")  # all of a log, or of a recording
     answered = [rank for rank, values in alike.items() if values[0].has_value]
-    window = max((policies[rank] for rank in answered or by_rank), key=POLICIES.index, default=asked)
+    window = max((policies[rank] for rank in answered or by_rank), key=POLICIES.index, default=default_window)
     rows = [_result_row(metric, value, None, window, source) for value in _order_values(combined)]
     if metric.rank_rows:
         rows += [

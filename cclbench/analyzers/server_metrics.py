@@ -14,7 +14,7 @@ import pyarrow as pa
 from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.request_spans import span_latencies, span_request_times, span_requests
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.analyzers.view.server_metrics import SINCE_START, ServerCounts, of_each_server, server_counts
+from cclbench.analyzers.view.server_metrics import SINCE_START, ServerCounts, labelled_servers, server_counts
 
 NO_METRICS: Final = (
     "needs snapshots of the server's metrics: curl http://SERVER/metrics before and after; or its spans"
@@ -47,7 +47,7 @@ def _values_by_server(
         return
     if len(counts) > 1:
         yield no_value(f"{len(counts)} servers: see their rows", source="prometheus")
-    for label, server in of_each_server(counts):
+    for label, server in labelled_servers(counts):
         for value in [no_value(server.problem)] if server.problem else values(server):
             since = SINCE_START if server.since_start and value.has_value else None
             reason = "; ".join(filter(None, (value.reason, since))) or None

@@ -56,7 +56,7 @@ _latency_metric = partial(_request_metric, unit="s", better="lower")
 _rate_metric = partial(_request_metric, unit="1/s", better="higher")
 
 
-def of_each_benchmark(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Iterable[Value]:
+def values_by_benchmark(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Iterable[Value]:
     """The values of a single benchmark; of several, each with its label as category."""
     benchmarks = run_benchmarks(run)
     if not benchmarks:
@@ -79,7 +79,7 @@ def _latency_values(run: RunView, figure: str) -> Iterator[Value]:
 
     The latter are the run's values where all benchmarks are repeats.
     """
-    run_value, *parts = of_each_benchmark(run, lambda benchmark: latency_values(benchmark, figure))
+    run_value, *parts = values_by_benchmark(run, lambda benchmark: latency_values(benchmark, figure))
     benchmarks = run_benchmarks(run)
     for repeats in repeated_benchmarks(benchmarks):
         pooled = pool_benchmarks(repeats)
@@ -220,7 +220,9 @@ def e2e_latency(run: RunView) -> Iterable[Value]:
 )
 def request_throughput(run: RunView) -> Iterable[Value]:
     """Answered requests a second."""
-    return of_each_benchmark(run, lambda benchmark: iter([rate_value(benchmark, "request_throughput", len)]))
+    return values_by_benchmark(
+        run, lambda benchmark: iter([rate_value(benchmark, "request_throughput", len)])
+    )
 
 
 @_rate_metric(
@@ -230,7 +232,7 @@ def request_throughput(run: RunView) -> Iterable[Value]:
 )
 def output_throughput(run: RunView) -> Iterable[Value]:
     """Output tokens a second."""
-    return of_each_benchmark(
+    return values_by_benchmark(
         run, lambda benchmark: iter([rate_value(benchmark, "output_throughput", output_tokens)])
     )
 
@@ -246,7 +248,7 @@ def _per_device(run: RunView, figure: str, amount: Callable[[pa.Table], int | No
         else:
             yield replace(value, value=value.value / devices) if value.value is not None else value
 
-    return of_each_benchmark(run, values)
+    return values_by_benchmark(run, values)
 
 
 @_rate_metric(
@@ -283,7 +285,7 @@ def total_tokens_per_device(run: RunView) -> Iterable[Value]:
 )
 def load(run: RunView) -> Iterable[Value]:
     """Requests at a time, and their size."""
-    return of_each_benchmark(run, _load_values)
+    return values_by_benchmark(run, _load_values)
 
 
 def _load_values(benchmark: Benchmark) -> Iterator[Value]:
@@ -313,7 +315,7 @@ def _load_values(benchmark: Benchmark) -> Iterator[Value]:
 )
 def goodput(run: RunView) -> Iterable[Value]:
     """Requests a second that met their objectives."""
-    return of_each_benchmark(run, _goodput_values)
+    return values_by_benchmark(run, _goodput_values)
 
 
 def _goodput_values(benchmark: Benchmark) -> Iterator[Value]:

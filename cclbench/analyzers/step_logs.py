@@ -17,8 +17,8 @@ from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.step_logs import (
     NO_LOG,
     StepLog,
-    of_each_log,
     server_lines,
+    values_by_log,
 )
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.ground.intervals import Int64, Mask
@@ -52,7 +52,7 @@ _log_metric = partial(run_metric, not_applicable=NO_LOG)
     version=3,
 )
 def step(run: RunView) -> Iterator[Value]:
-    yield from of_each_log(run, _step_values)
+    yield from values_by_log(run, _step_values)
 
 
 def _step_values(log: StepLog) -> Iterator[Value]:
@@ -143,7 +143,7 @@ def _slow_values(log: StepLog, middle: float) -> Iterator[Value]:
     inputs=("log_steps",),
 )
 def data_wait(run: RunView) -> Iterator[Value]:
-    yield from of_each_log(run, _data_wait_values)
+    yield from values_by_log(run, _data_wait_values)
 
 
 def _data_wait_values(log: StepLog) -> Iterator[Value]:
@@ -177,7 +177,7 @@ def tokens(run: RunView) -> Iterator[Value]:
     if not run.step_logs and len(server_lines(run)):
         yield from _server_values(run)
         return
-    yield from of_each_log(run, lambda log: _token_values(log, *_device_count(log, run)))
+    yield from values_by_log(run, lambda log: _token_values(log, *_device_count(log, run)))
 
 
 def _device_count(log: StepLog, run: RunView) -> tuple[int | None, str]:
@@ -246,7 +246,7 @@ def _server_values(run: RunView) -> Iterator[Value]:
     inputs=("log_steps", "card: workload, hardware", "catalog: dense peak"),
 )
 def mfu(run: RunView) -> Iterator[Value]:
-    yield from of_each_log(run, lambda log: _utilisations(log, run))
+    yield from values_by_log(run, lambda log: _utilisations(log, run))
 
 
 def _utilisations(log: StepLog, run: RunView) -> Iterator[Value]:
@@ -292,7 +292,7 @@ def _derived_mfu(log: StepLog, run: RunView) -> Value:
     inputs=("log_steps",),
 )
 def time_to_train(run: RunView) -> Iterator[Value]:
-    yield from of_each_log(run, _time_to_train)
+    yield from values_by_log(run, _time_to_train)
 
 
 def _time_to_train(log: StepLog) -> Iterator[Value]:
@@ -319,7 +319,7 @@ def _time_to_train(log: StepLog) -> Iterator[Value]:
     inputs=("log_steps",),
 )
 def training_goodput(run: RunView) -> Iterator[Value]:
-    yield from of_each_log(run, _goodput_values)
+    yield from values_by_log(run, _goodput_values)
 
 
 def _goodput_values(log: StepLog) -> Iterator[Value]:

@@ -63,11 +63,11 @@ class RankParts:
     window: Int64
     crowd: Int64
     ns: Int64
-    untold: Mapping[str, str]
+    inseparable: Mapping[str, str]
     """Parts that this trace cannot separate, and why."""
 
 
-def of_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+def slowest_rank_parts(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Parts of the slowest rank's window of each step (the lowest rank in a tie); mean over steps."""
     parts_by_rank = {
         rank: rank_parts
@@ -92,7 +92,7 @@ def of_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
             sums[piece] = sums.get(piece, Fraction(0)) + amount
         for window, parts in _by_window(rank_parts, sorted(numbered)).items():
             steps[numbered[window]] = {
-                p: parts.get(p, Fraction(0)) for p in PARTS if p not in rank_parts.untold
+                p: parts.get(p, Fraction(0)) for p in PARTS if p not in rank_parts.inseparable
             }
     yield Value(value=_as_seconds(sum(sums.values(), Fraction(0))))
     yield from _part_values(sums, [parts_by_rank[rank] for rank in chosen])
@@ -156,13 +156,13 @@ def _by_window(parts: RankParts, windows: Sequence[int]) -> dict[int, dict[str, 
 def _part_values(sums: Mapping[StepPiece, Fraction], ranks: Sequence[RankParts]) -> Iterator[Value]:
     """Each part that any of these ranks can separate, and its breakdown."""
     for part in PARTS:
-        if all(part in rank_parts.untold for rank_parts in ranks):
+        if all(part in rank_parts.inseparable for rank_parts in ranks):
             continue
         in_part = {piece: ns for piece, ns in sums.items() if piece.part == part}
         reasons = dict.fromkeys(
             why
             for rank_parts in ranks
-            for lacking, why in rank_parts.untold.items()
+            for lacking, why in rank_parts.inseparable.items()
             if _CATCH_ALL.get(lacking) == part
         )
         total = _as_seconds(sum(in_part.values(), Fraction(0)))
@@ -195,18 +195,18 @@ def _as_seconds(ns: Fraction) -> float:
     better="lower",
     inputs=("events", MATCHED, "steps"),
     not_applicable="the trace has no work",
-    combine=of_slowest_rank,
+    combine=slowest_rank_parts,
     rank_rows=False,
     graphs="counted",
 )
 def step_parts(rank: RankView) -> Value:
     w, parts = rank.windows, rank.parts
-    untold: dict[str, str] = {}
+    inseparable: dict[str, str] = {}
     shared = [
-        *_compute_pieces(rank, untold),
-        *_exposed_pieces(rank, untold),
+        *_compute_pieces(rank, inseparable),
+        *_exposed_pieces(rank, inseparable),
         ([StepPiece("exposed_copy")], _unshared_time(parts.exposed_copy)),
-        *_idle_pieces(rank, untold),
+        *_idle_pieces(rank, inseparable),
     ]
     pieces: list[StepPiece] = []
     columns: list[tuple[Int64, Int64, Int64, Int64]] = []
@@ -216,7 +216,7 @@ def step_parts(rank: RankView) -> Value:
         columns.append((piece + len(pieces), window, crowds, amounts.ns[crowd, piece, window]))
         pieces += named
     piece, window, crowd, ns = (np.concatenate(column) for column in zip(*columns, strict=True))
-    detail = RankParts(w.steps, parts.window, tuple(pieces), piece, window, crowd, ns, untold)
+    detail = RankParts(w.steps, parts.window, tuple(pieces), piece, window, crowd, ns, inseparable)
     return Value(value=w.total / (len(w) * NS_PER_S), detail=detail)
 
 
@@ -225,15 +225,15 @@ def _unshared_time(ns: Int64) -> Shared:
     return Shared((1,), ns[None, None, :])
 
 
-def _compute_pieces(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[list[StepPiece], Shared]]:
+def _compute_pieces(rank: RankView, inseparable: dict[str, str]) -> Iterator[tuple[list[StepPiece], Shared]]:
     sets = compute_by_category(rank)
     if GRAPHS not in sets:
-        untold["graphs"] = NO_GRAPHS
+        inseparable["graphs"] = NO_GRAPHS
     pieces = [StepPiece("graphs") if name == GRAPHS else StepPiece("compute", category=name) for name in sets]
     yield pieces, window_shares(sets, rank.windows.starts, rank.windows.ends)
 
 
-def _exposed_pieces(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[list[StepPiece], Shared]]:
+def _exposed_pieces(rank: RankView, inseparable: dict[str, str]) -> Iterator[tuple[list[StepPiece], Shared]]:
     exposed, exposed_ns = rank.exposed, rank.parts.exposed_comm
     sums = np.zeros((len(exposed.wait.crowds), len(exposed_ns)), np.int64)
     for part in ("transfer", "wait", "unmatched"):
@@ -247,14 +247,14 @@ def _exposed_pieces(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[li
         _unshared_time(exposed_ns - covered.sum(axis=0)),
     )
     if exposed_ns.any() and not exposed.any_matched:
-        untold |= dict.fromkeys(("exposed_transfer", "exposed_wait"), UNKNOWN_SPLIT)
+        inseparable |= dict.fromkeys(("exposed_transfer", "exposed_wait"), UNKNOWN_SPLIT)
 
 
-def _idle_pieces(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[list[StepPiece], Shared]]:
+def _idle_pieces(rank: RankView, inseparable: dict[str, str]) -> Iterator[tuple[list[StepPiece], Shared]]:
     idle = rank.parts.idle
     try:
         host = rank.inside(linked_idle(rank).host)
     except NotApplicable as why:
-        untold["idle_host"], host = str(why), np.zeros_like(idle)
+        inseparable["idle_host"], host = str(why), np.zeros_like(idle)
     yield [StepPiece("idle_host")], _unshared_time(host)
     yield [StepPiece("idle_other")], _unshared_time(idle - host)

@@ -62,8 +62,8 @@ def bandwidth_utilization(rank: RankView) -> Iterator[Value]:
     has_limit = limit > 0
     if not has_limit.any():
         why = f"the links' rate is unknown for the collectives in the window: {count_words(lacking)}"
-        raise Unknown(why, Coverage.of_rows(has_limit, collective_durations(chosen.table)))
-    chosen = chosen.take_known(has_limit, lacking)
+        raise Unknown(why, Coverage.from_rows(has_limit, collective_durations(chosen.table)))
+    chosen = chosen.keep_rows(has_limit, lacking)
     basis = [assumed] if assumed else []
     if line:
         basis.append(f"over the line rate, since the usable rate of {', '.join(sorted(line))} is unknown")

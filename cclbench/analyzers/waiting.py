@@ -13,7 +13,7 @@ import pyarrow as pa
 from cclbench.analyzers.metric import MATCHED, Value, metric
 from cclbench.analyzers.view.arrivals import Matched, arrivals_of, no_matched_error
 from cclbench.analyzers.view.collectives import Label, label_numbers
-from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, rank_meetings
+from cclbench.analyzers.view.meetings import CollectiveInstances, rank_meetings, value_over_instances
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, labelled_value, per_step, spread_values
 from cclbench.ground import intervals
@@ -99,9 +99,9 @@ def mean_over_instances(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]
         parts.append(part.latest_ns - part.earliest_ns)
         means.add_instances(part, parts[-1])
     skew = np.concatenate(parts)
-    yield of_instances(ranks, instances, float(skew.mean() / NS_PER_S), f"{len(skew)} instances")
+    yield value_over_instances(ranks, instances, float(skew.mean() / NS_PER_S), f"{len(skew)} instances")
     yield from spread_values(skew / NS_PER_S)
-    for key, mean in means.of_labels():
+    for key, mean in means.means_by_label():
         yield labelled_value(key, mean / NS_PER_S)
 
 
@@ -121,7 +121,7 @@ class _Means:
 
     def add_instances(self, added: CollectiveInstances, of_instances: Int64) -> None:
         """Add instances and their quantity, shape (instances,)."""
-        instance_of_row, instances = added.of, len(of_instances)
+        instance_of_row, instances = added.instance_of_row, len(of_instances)
         pairs = []
         for codes in self._codes:
             code = codes[added.label]
@@ -130,7 +130,7 @@ class _Means:
         np.add.at(self._total, code, of_instances[instance])
         np.add.at(self._count, code, 1)
 
-    def of_labels(self) -> Iterator[tuple[Label, float]]:
+    def means_by_label(self) -> Iterator[tuple[Label, float]]:
         """The mean by label, for labels with instances."""
         for key, ns, count in zip(self._keys, self._total.tolist(), self._count.tolist(), strict=True):
             if count:

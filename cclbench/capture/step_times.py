@@ -31,7 +31,7 @@ class StepPhase(msgspec.Struct, frozen=True, omit_defaults=True):
     each: list[Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S)]] = []
 
     @classmethod
-    def of_seconds(cls, each: Sequence[float]) -> StepPhase:
+    def from_seconds(cls, each: Sequence[float]) -> StepPhase:
         """From the seconds of each step."""
         return cls(len(each), sum(each), list(each))
 
@@ -42,7 +42,7 @@ class StepPhase(msgspec.Struct, frozen=True, omit_defaults=True):
         cold = 0
         while len(self.each) - cold > _LEAST and self.each[cold] > (1 + _COLD) * max(self.each[cold + 1 :]):
             cold += 1
-        return StepPhase.of_seconds(self.each[cold:]) if cold else self
+        return StepPhase.from_seconds(self.each[cold:]) if cold else self
 
     @property
     def mean_s(self) -> float:

@@ -17,7 +17,7 @@ from cclbench.card.model import CardTrace
 from cclbench.card.write import render_card
 from cclbench.ground.errors import UsageError
 from cclbench.ground.file_names import stored_name
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def infer_card(facts: CardFacts, card_id: str | None = None) -> str:
     """
     notes: dict[str, str] = {}
     if facts.accelerator is None and facts.accelerator_name:
-        notes["hardware.accelerator"] = f"the trace says {shown(facts.accelerator_name)}"
+        notes["hardware.accelerator"] = f"the trace says {quoted_value(facts.accelerator_name)}"
     traces = [drop_empty(**{**structs.asdict(trace), "ranks": list(trace.ranks)}) for trace in facts.traces]
     card: dict[str, Any] = {
         "version": 2,

@@ -15,7 +15,7 @@ from cclbench.card.fields import card_field
 from cclbench.ground import yaml_file
 from cclbench.ground.diagnostics import Path, Problem
 from cclbench.ground.errors import near
-from cclbench.ground.text import letters_and_digits, shown
+from cclbench.ground.text import letters_and_digits, quoted_value
 from cclbench.ground.yaml_file import Document
 
 STANDARD: Final = "workload.standard"
@@ -46,9 +46,13 @@ class StandardWorkload(Struct, frozen=True, forbid_unknown_fields=True):
         for path, value in self.equal.items():
             stated = _stated_value(card, path)
             if stated is None:
-                yield path, f"is not filled in; {shown(value)} by the standard workload {self.name}"
+                yield path, f"is not filled in; {quoted_value(value)} by the standard workload {self.name}"
             elif not _is_same(path, stated, value):
-                yield path, f"is {shown(stated)}, but {shown(value)} by the standard workload {self.name}"
+                yield (
+                    path,
+                    f"is {quoted_value(stated)}, but {quoted_value(value)}"
+                    f" by the standard workload {self.name}",
+                )
 
     def open_difference(self, cards: Mapping[str, Mapping[str, Any]]) -> str | None:
         """The first open field that the cards, by label, do not state with one value; None if there is none.
@@ -60,7 +64,7 @@ class StandardWorkload(Struct, frozen=True, forbid_unknown_fields=True):
             first = next(iter(values.values()))
             if any(value is None or not _is_same(path, value, first) for value in values.values()):
                 labelled = (
-                    f"{label} {'not stated' if v is None else shown(v)}" for label, v in values.items()
+                    f"{label} {'not stated' if v is None else quoted_value(v)}" for label, v in values.items()
                 )
                 return ", ".join((path, *labelled))
         return None
@@ -82,7 +86,7 @@ def standard_problems(document: Document) -> Iterator[Problem]:
     if name is None:
         return
     standards = standard_workloads()
-    problems = [(STANDARD, f"is {shown(name)}, no standard workload; {near(name, standards)}")]
+    problems = [(STANDARD, f"is {quoted_value(name)}, no standard workload; {near(name, standards)}")]
     if name in standards:
         problems = list(standards[name].contradictions(document.value))
     for path, message in problems:

@@ -20,7 +20,7 @@ from cclbench.card.validate import card_problems
 from cclbench.card.write import render_card
 from cclbench.ground.diagnostics import Path, Problem, check, dotted_path
 from cclbench.ground.errors import CheckFailed, UsageError
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 
 _MOVES = {
     "description": "description",
@@ -91,7 +91,7 @@ def upgrade_card(path: FilePath | str) -> UpgradedCard:
     if version == 2:
         raise UsageError("is version 2 already; nothing to upgrade", where=source.file)
     if version != 1 and not (version is None and "workload" in source.value):
-        raise CheckFailed(f"is no version 1 card: version is {shown(version)}", where=source.file)
+        raise CheckFailed(f"is no version 1 card: version is {quoted_value(version)}", where=source.file)
     moved = _Move(source, dict(card_leaves(source.value)))
     moved.warn_leftovers(path)
     text = render_card(moved.card, moved.notes)
@@ -132,7 +132,7 @@ class _Move:
         self.move_network()
         self.move_software(executor)
         for path_left, value in self.left.items():
-            self.warn_about(path_left, f"{shown(value)} has no home in version 2; left out")
+            self.warn_about(path_left, f"{quoted_value(value)} has no home in version 2; left out")
 
     def warn_about(self, path: Path, message: str, *homes: str) -> None:
         """Warn about the version 1 `path`, and note the reason at the version 2 paths `homes`."""
@@ -146,7 +146,9 @@ class _Move:
         """Put `value` at its version 2 path, or warn why it is not valid there."""
         there = at(self.card, *home_path.split("."), kind=object)
         if there is not None:
-            self.warn_about(path, f"{shown(value)} is left out: {home_path} is {shown(there)} already")
+            self.warn_about(
+                path, f"{quoted_value(value)} is left out: {home_path} is {quoted_value(there)} already"
+            )
         elif reason := value_misfit(value, home_path):
             self.warn_about(path, f"{reason}; left out", home_path)
         else:
@@ -184,7 +186,7 @@ class _Move:
             name = name.rpartition(".")[0]
         identity = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")
         if identity != name:
-            self.warn_about((), f"the file's name makes the id {shown(identity)}", "id")
+            self.warn_about((), f"the file's name makes the id {quoted_value(identity)}", "id")
         if identity:
             self.card["id"] = identity
 
@@ -206,11 +208,13 @@ class _Move:
         size, scope = self.take_first(*path), self.take_first("workload", "data", "batch_size_scope")
         if isinstance(size, list):
             self.warn_about(
-                path, f"{shown(size)} is several batch sizes, and a card has one; left out", home_path
+                path, f"{quoted_value(size)} is several batch sizes, and a card has one; left out", home_path
             )
         elif size is not None and scope not in {None, "global"}:
             self.warn_about(
-                path, f"{shown(size)} has the scope {shown(scope)}, not global; left out", home_path
+                path,
+                f"{quoted_value(size)} has the scope {quoted_value(scope)}, not global; left out",
+                home_path,
             )
         elif size is not None:
             self.put_home(home_path, size, path)
@@ -218,7 +222,8 @@ class _Move:
             self.move_field(micro, "workload.batch.micro")
         elif micro in self.left:
             self.warn_about(
-                micro, f"{shown(self.left.pop(micro))} is left out: without pipeline stages it says nothing"
+                micro,
+                f"{quoted_value(self.left.pop(micro))} is left out: without pipeline stages it says nothing",
             )
 
     def move_steps(self) -> None:
@@ -237,7 +242,7 @@ class _Move:
         elif _SCALE_UP_NAMES.search(topology):
             self.move_fabric("scale_up", topology, (*place, "topology"))
         elif topology:
-            message = f"{shown(topology)} is neither a known scale-up nor scale-out fabric; left out"
+            message = f"{quoted_value(topology)} is neither a known scale-up nor scale-out fabric; left out"
             self.warn_about(
                 (*place, "topology"), message, "hardware.scale_up.fabric", "hardware.scale_out.fabric"
             )
@@ -252,7 +257,9 @@ class _Move:
             self.put_home(f"hardware.{side}.bandwidth", quantity, path)
         for reason in dict.fromkeys(reason for _, reason in doubts):
             homes = [f"hardware.{side}.bandwidth" for side, why in doubts if why == reason]
-            self.warn_about(path, f"{shown(values)} {reason}; left out of {' and '.join(homes)}", *homes)
+            self.warn_about(
+                path, f"{quoted_value(values)} {reason}; left out of {' and '.join(homes)}", *homes
+            )
 
     def move_fabric(self, tier: Tier, name: str, path: Path) -> None:
         accelerator = at(self.card, "hardware", "accelerator", kind=str)
@@ -265,7 +272,7 @@ class _Move:
         else:
             noun = home_path.rpartition(".")[2]
             reason = f"either {' or '.join(like)}" if like else f"no {noun} of the catalog"
-            self.warn_about(path, f"{shown(name)} is {reason}; left out", home_path)
+            self.warn_about(path, f"{quoted_value(name)} is {reason}; left out", home_path)
 
     def move_accelerator(self) -> None:
         path = (*_XPU, "model")

@@ -9,7 +9,7 @@ from typing import Any
 
 from cclbench.card.json_schema import card_schema
 from cclbench.card.read import scalar
-from cclbench.ground.text import printable, shown
+from cclbench.ground.text import printable, quoted_value
 
 _WIDTH = 100
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+- ")
@@ -90,7 +90,7 @@ def _is_foldable(text: str) -> bool:
 def _scalar_text(value: Any) -> str:
     """A scalar that every reader reads back unchanged: plain if unambiguous, else in double quotes."""
     if not isinstance(value, str):
-        return shown(value)
+        return quoted_value(value)
     plain = (
         _PLAIN.issuperset(value.replace("://", ""))
         and value == " ".join(value.split())

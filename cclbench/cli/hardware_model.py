@@ -119,7 +119,7 @@ def validate(
         title = f"{system.id}, model {basis}"
         save_picture(lambda: draw_model(sweep_panels(checked), title=title), plot)
         say_on_stderr(f"wrote {plot}")
-    refused = [each.found.reason for each in checked if isinstance(each.found, NoPrice)]
+    refused = [each.deviations.reason for each in checked if isinstance(each.deviations, NoPrice)]
     if refused and (fail_above is not None or len(refused) == len(checked)):
         raise CheckFailed(f"{len(refused)} of {len(checked)} sweeps cannot be priced: {refused[0]}")
     if fail_above is not None:
@@ -177,8 +177,8 @@ def calibrate(
         system = catalog.system(machine)
     sweeps = read_machine_sweeps(sources, system, **reading)
     for each in validation.validate_sweeps(sweeps, system):
-        if isinstance(each.found, NoPrice):
-            raise InputError(each.found.reason, where=each.sweep.display_name)
+        if isinstance(each.deviations, NoPrice):
+            raise InputError(each.deviations.reason, where=each.sweep.display_name)
         if each.suspicion:
             say_on_stderr(f"warning: {each.sweep.display_name}: {each.suspicion}")
     fitted = fit_calibration(sweeps, system)

@@ -36,4 +36,4 @@ def metrics(
 
     with progress_bar(verbosity) as bars:
         computed = compute(run, progress=bars, **opening, **arguments)
-    show_run(computed, form, verbosity, per_rank=per_rank, whole=False)
+    show_run(computed, form, verbosity, per_rank=per_rank, all_metrics=False)

@@ -13,7 +13,7 @@ import click
 
 from cclbench.cli import completion, options
 from cclbench.ground.errors import UsageError
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 from cclbench.present.terminal.streams import say_on_stderr
 
 
@@ -49,7 +49,7 @@ def remove(runs: tuple[str, ...], yes: bool, keep: int | None, store: Path) -> N
     ]
     for run, matches in zip(runs, patterns, strict=True):
         if not matches:
-            raise UsageError(f"{shown(run)} matches no run in {opened_store.place}")
+            raise UsageError(f"{quoted_value(run)} matches no run in {opened_store.place}")
     names = list(dict.fromkeys(chain.from_iterable(patterns)))
     for run in names:
         opened_store.require_run(run)

@@ -48,7 +48,7 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: boo
         check_picture(plot)
     with progress_bar(verbosity) as bars:
         computed = compute(source, progress=bars, **arguments)
-    show_run(computed, form, verbosity, per_rank=per_rank, whole=arguments["metrics"] == ("*",))
+    show_run(computed, form, verbosity, per_rank=per_rank, all_metrics=arguments["metrics"] == ("*",))
     if plot is not None:
         from cclbench.present.charts.partition import plot_partition
         from cclbench.present.run_summary import step_numbers

@@ -39,7 +39,7 @@ from cclbench.comparison.verdict import judge_subject
 from cclbench.comparison.work import comparison_warnings, work_inequalities
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import UsageError
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection
 from cclbench.record.store import Store
@@ -201,7 +201,7 @@ def expand_patterns(references: Sequence[str | Path | Run], store: Store) -> lis
             continue
         matches = sorted(glob(run)) or fnmatch.filter(store.ids(), run)
         if not matches:
-            raise UsageError(f"{shown(run)} matches no file and no run in the store")
+            raise UsageError(f"{quoted_value(run)} matches no file and no run in the store")
         expanded += matches
     return expanded
 

@@ -23,7 +23,7 @@ from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import ratio_of, row_figure_words, spread_words, too_few_steps_reason
 from cclbench.comparison.work import work_inequalities
 from cclbench.ground.errors import CclbenchError, CheckFailed, UndecidedError, UsageError, near
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 from cclbench.ground.units import Dimension, parse_quantity
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.results import KEYS
@@ -86,7 +86,7 @@ def parse_figure(text: str) -> tuple[MetricName, dict[str, str]]:
     """A metric, or the part of it that brackets select: `time.step[stat=p95]`; `UsageError` otherwise."""
     match = _FIGURE.fullmatch(text)
     if match is None:
-        raise UsageError(f"{shown(text)} is not a metric or a part, such as time.step[stat=p95]")
+        raise UsageError(f"{quoted_value(text)} is not a metric or a part, such as time.step[stat=p95]")
     metric, keys = _metric_and_keys(match[1])
     return metric, keys | _parse_keys(match[2])
 
@@ -101,7 +101,7 @@ def parse_gate(expression: str) -> Gate:
     try:
         return _parse_comparison(expression)
     except CclbenchError as error:
-        raise UsageError(f"--fail-on {shown(expression)}: {error.what}", hint=error.hint) from None
+        raise UsageError(f"--fail-on {quoted_value(expression)}: {error.what}", hint=error.hint) from None
 
 
 def _parse_comparison(expression: str) -> Gate:
@@ -142,7 +142,7 @@ def _parse_keys(selector: str | None) -> dict[str, str]:
         key, equals, value = (word.strip() for word in pair.partition("="))
         if key not in KEYS or not equals or not value or key in keys:
             hint = f"select by {', '.join(KEYS)}, such as [collective=all_reduce]"
-            raise UsageError(f"{shown(pair.strip())} is not a valid selector", hint=hint)
+            raise UsageError(f"{quoted_value(pair.strip())} is not a valid selector", hint=hint)
         keys[key] = value
     return keys
 

@@ -91,16 +91,16 @@ class RatioInterval:
 
 
 def compare_captures(
-    base: Captures, other: Captures, repeats: Sequence[Captures] = (), *, whole: bool = False
+    base: Captures, other: Captures, repeats: Sequence[Captures] = (), *, single_figure: bool = False
 ) -> RatioInterval:
     """Compare two jobs' captures; `repeats` are those of further jobs, each captured more than once.
 
-    whole: each capture has one figure for all of it, such as a throughput, not one per step.
+    single_figure: each capture has one figure for all of it, such as a throughput, not one per step.
     """
     jobs = [_JobCaptures(captures) for captures in (base, other)]
     ratio = jobs[1].mean / jobs[0].mean
     steps = _StepVariation.from_jobs(jobs)
-    usual = USUAL_SPREAD if whole or any(job.step_deviations for job in jobs) else _USUAL_OF_STEPS
+    usual = USUAL_SPREAD if single_figure or any(job.step_deviations for job in jobs) else _USUAL_OF_STEPS
     spreads = _SpreadDistribution.from_captures(
         [(job, steps) for job in jobs], [_JobCaptures(captures) for captures in repeats], usual
     )
@@ -110,7 +110,7 @@ def compare_captures(
         sum(len(captures) - 1 for captures in repeats),
     )
     distance = abs(float(np.log(ratio)))
-    if not whole and any(job.step_count < LEAST_STEPS for job in jobs):
+    if not single_figure and any(job.step_count < LEAST_STEPS for job in jobs):
         return RatioInterval(ratio, None, None, spread, None)
     variance, freedom = steps.difference_variance(jobs)
     half_width = spreads.half_width(sum(1 / len(job.captures) for job in jobs), variance, freedom)

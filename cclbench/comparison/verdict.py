@@ -164,7 +164,7 @@ def ratio_of(
     """Ratio of a figure that both have per step or per capture: `time.step`, or a rate."""
     single_figure = metric.startswith("serving.")  # of all requests of a benchmark
     interval = compare_captures(
-        captures_of(base, metric), captures_of(other, metric), repeats, whole=single_figure
+        captures_of(base, metric), captures_of(other, metric), repeats, single_figure=single_figure
     )
     if any(capture.all_open for subject in (base, other) for capture in subject.each_capture):
         return replace(

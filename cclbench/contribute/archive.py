@@ -16,7 +16,7 @@ from typing import IO, Any, Final, TypeVar
 from cclbench.formats.streams import LARGEST_RATIO
 from cclbench.ground.destination import why_outside
 from cclbench.ground.errors import InputError
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 from cclbench.ground.units import KIB, MIB, TIB
 
 Member = TypeVar("Member")
@@ -54,10 +54,10 @@ def unpack_archive(archive: Path, folder: Path) -> list[Path]:
             allowed -= _write_member(content, target, allowed, archive)
             written.append(target)
     except (*_BROKEN, ValueError, OverflowError, RecursionError) as error:  # of headers beyond reason
-        raise InputError(f"is damaged: {shown(str(error))}", where=str(archive)) from None
+        raise InputError(f"is damaged: {quoted_value(str(error))}", where=str(archive)) from None
     except OSError as error:
         if error.errno is None:
-            raise InputError(f"is damaged: {shown(str(error))}", where=str(archive)) from None
+            raise InputError(f"is damaged: {quoted_value(str(error))}", where=str(archive)) from None
         raise InputError(f"cannot be unpacked: {error.strerror}", where=str(archive)) from None
     if not written:
         raise InputError("contains no file", where=str(archive))
@@ -73,7 +73,7 @@ def _path_inside(name: str, archive: Path) -> Path:
 
 def _refusal_error(archive: Path, name: str, why: str) -> InputError:
     hint = "pack regular files with relative names"
-    return InputError(f"contains {shown(name)}: {why}", where=str(archive), hint=hint)
+    return InputError(f"contains {quoted_value(name)}: {why}", where=str(archive), hint=hint)
 
 
 def _write_member(content: IO[bytes], target: Path, allowed: int, archive: Path) -> int:

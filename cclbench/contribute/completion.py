@@ -18,7 +18,7 @@ from cclbench.card.validate import card_problems
 from cclbench.card.write import render_card
 from cclbench.ground.diagnostics import Problem, check
 from cclbench.ground.errors import CheckFailed
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 
 Value = dict[str, Any]
 LICENCE: Final = "evidence.traces.licence"
@@ -50,7 +50,7 @@ class CardGap:
         """The value of the answer; `CheckFailed` with the reason if it does not fit."""
         if self.choices:
             if answer not in self.choices:
-                raise CheckFailed(f"is {shown(answer)}; known: {', '.join(self.choices)}")
+                raise CheckFailed(f"is {quoted_value(answer)}; known: {', '.join(self.choices)}")
             return answer
         if self.path == LICENCE:
             return answer
@@ -120,7 +120,7 @@ def complete_model_sizes(card: Value, sizes: Mapping[str, Any]) -> tuple[Value, 
         path = f"workload.model.{name}"
         if card_field(card, *path.split("."), kind=object) is None:
             put_field(completed, path, value)
-            additions.append(f"{path}: {shown(value)}")
+            additions.append(f"{path}: {quoted_value(value)}")
     return completed, tuple(additions)
 
 
@@ -141,10 +141,12 @@ def learn_from_traces(card: Value, facts: CardFacts) -> LearntCard:
         stated = card_field(card, *keys, kind=object)
         if stated is not None:
             if stated != value:
-                contradictions.append(f"{path}: the card says {shown(stated)}, the traces {shown(value)}")
+                contradictions.append(
+                    f"{path}: the card says {quoted_value(stated)}, the traces {quoted_value(value)}"
+                )
         elif not (path.startswith("parallelism.") and card.get("parallelism")):
             put_field(merged, path, value)
-            inferred.append(f"{path}: {shown(value)}")
+            inferred.append(f"{path}: {quoted_value(value)}")
     return LearntCard(merged, tuple(inferred), tuple(contradictions))
 
 
@@ -186,7 +188,7 @@ def gap_of_field(path: str, why: str, *, optional: bool) -> CardGap:
     if "properties" in part:
         example = " ".join(f"{name}={number}" for name, number in part["examples"][0].items())
     else:
-        example = shown(part["examples"][0]).strip('"') if part.get("examples") else ""
+        example = quoted_value(part["examples"][0]).strip('"') if part.get("examples") else ""
         example = "true or false" if part["type"] == "boolean" else example
     return CardGap(path, part["title"], example, why, False, tuple(part.get("enum", ())), optional)
 
@@ -215,7 +217,7 @@ def _named_numbers(text: str) -> Value:
     """`dp_shard=2 tp=4` as a mapping; `ValueError` otherwise."""
     pairs = [word.partition("=") for word in text.replace(",", " ").split()]
     if not pairs or not all(name and value for name, _, value in pairs):
-        raise ValueError(f"{shown(text)}, not names and numbers like dp_shard=2 tp=4")
+        raise ValueError(f"{quoted_value(text)}, not names and numbers like dp_shard=2 tp=4")
     return {name: scalar(value) for name, _, value in pairs}
 
 

@@ -14,7 +14,7 @@ from cclbench.contribute.place import is_inside
 from cclbench.contribute.record import RecordedResults
 from cclbench.ground import json_schema
 from cclbench.ground.errors import InputError
-from cclbench.ground.text import printable, shown
+from cclbench.ground.text import printable, quoted_value
 from cclbench.ground.units import MIB
 from cclbench.ground.yaml_file import Document
 from cclbench.record.manifest import Options
@@ -100,12 +100,12 @@ def _manifest_contradictions(manifest: DataPointManifest) -> Iterator[str]:
     names = [file.path for file in manifest.files]
     for name in names:
         if not is_inside(name):
-            yield f"the path {shown(name)} does not stay in the manifest's folder"
+            yield f"the path {quoted_value(name)} does not stay in the manifest's folder"
     if len(set(names)) < len(names):
         yield "lists a file twice"
     for row in manifest.results.rows:
         if row.metric not in manifest.results.metrics:
-            yield f"has a row of {shown(row.metric)}, which is not among its metrics"
+            yield f"has a row of {quoted_value(row.metric)}, which is not among its metrics"
 
 
 def _json_lines(value: Any, indent: str) -> Iterator[str]:

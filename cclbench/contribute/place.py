@@ -14,7 +14,7 @@ from typing import Final
 from cclbench.card.json_schema import value_misfit
 from cclbench.ground.errors import InputError, UsageError, near
 from cclbench.ground.file_names import stored_name
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
@@ -116,10 +116,10 @@ def safe_names(names: Iterable[str], redact: Redact) -> dict[str, str]:
         new = "/".join(_STRANGE.sub("-", redact(part)).lstrip("-.") for part in name.split("/"))
         if any(not 0 < len(part) <= LONGEST_NAME for part in new.split("/")):
             hint = f"rename it: up to {LONGEST_NAME} letters, digits and . _ + = @ -"
-            raise UsageError(f"the name {shown(name)} cannot be converted", hint=hint)
+            raise UsageError(f"the name {quoted_value(name)} cannot be converted", hint=hint)
         if new.lower() in owners:
-            other = shown(owners[new.lower()])
-            raise UsageError(f"{shown(name)} and {other} would both be named {new}", hint="rename one")
+            other = quoted_value(owners[new.lower()])
+            raise UsageError(f"{quoted_value(name)} and {other} would both be named {new}", hint="rename one")
         new_names[name] = new
         owners[new.lower()] = name
     return new_names

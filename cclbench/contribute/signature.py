@@ -17,7 +17,7 @@ from typing import Final
 
 from cclbench.contribute.place import DataPointPlace
 from cclbench.ground.errors import CheckFailed, UsageError
-from cclbench.ground.text import printable, shown
+from cclbench.ground.text import printable, quoted_value
 
 NAMESPACE: Final = "cclbench-data-point"
 """Part of what is signed: a signature for another purpose, such as a commit's, does not count."""
@@ -37,7 +37,7 @@ class Signature:
     def __str__(self) -> str:
         if self.unchecked is not None:
             return f"the signature is not checked: {self.unchecked}"
-        owner = f"by {shown(self.signer)} " if self.signer else ""
+        owner = f"by {quoted_value(self.signer)} " if self.signer else ""
         unknown = "" if self.signer else f", which {_ALLOWED} does not name"
         return f"signed {owner}with {self.key}{unknown}"
 

@@ -19,7 +19,7 @@ from cclbench.contribute.signature import Signature, read_signature
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import CheckFailed, InputError
 from cclbench.ground.scratch import temporary_folder
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 from cclbench.ingestion import ingest
 from cclbench.ingestion.source import Source, find_source
 from cclbench.record.manifest import Options
@@ -200,7 +200,7 @@ def _manifest_disagreements(place: DataPointPlace, manifest: DataPointManifest) 
     """Contradictions between manifest, card and folders."""
     card = load_card(place.card_path)
     problems = [
-        f"the {document} belongs to {shown(identity)}"
+        f"the {document} belongs to {quoted_value(identity)}"
         for document, identity in (("card", card.id), ("manifest", manifest.id))
         if identity != place.id
     ]

@@ -123,7 +123,7 @@ def _network_dimensions(system: System, group: Group, library_version: str | Non
     """The network's dimensions, that of neighbouring ranks first."""
     table, library = nccl_constants(library_version), _NCCL
     if system.architecture == "amd":
-        table, library = table.of_rccl(), _RCCL
+        table, library = table.rccl_constants(), _RCCL
     if group.peers == "pcie-tree":
         table = table.over_pci()
     dimensions = _dimensions_in_node(system, group, table, library) if group.per_node > 1 else []

@@ -210,12 +210,12 @@ def _collective_calls(
     for call, row in enumerate(run.rank(rank).collectives().select(columns).to_pylist(), first):
         kind, group = transfers.kind[call], transfers.group[call]
         attributes: Attributes = {"comm_kind": kind or "unknown"}
-        if transfers.known[call]:
+        if transfers.is_split[call]:
             attributes["instance"] = int(transfers.instance[call])
         size = _sent_bytes(kind, row)
         missing = [*_missing_reasons(kind, group, row, groups)]
         if simulated:
-            missing += _not_simulated(kind, size, bool(transfers.known[call]))
+            missing += _not_simulated(kind, size, bool(transfers.is_split[call]))
         if missing:
             notes[f"parts of collectives are compute nodes, which wait for no other rank: {missing[0]}"] += 1
             calls[call] = _Call(chakra.COMPUTE, attributes)
@@ -227,7 +227,7 @@ def _collective_calls(
             attributes |= {"comm_type": chakra.COLLECTIVES[kind], "pg_name": str(groups[str(group)])}
             calls[call] = _Call(chakra.COLLECTIVE, attributes)
         else:
-            tag = int(transfers.instance[call]) if transfers.known[call] else call
+            tag = int(transfers.instance[call]) if transfers.is_split[call] else call
             attributes |= {"comm_src": row["src_rank"], "comm_dst": row["dst_rank"], "comm_tag": tag}
             calls[call] = _Call(chakra.SEND if kind == "send" else chakra.RECV, attributes)
     return calls

@@ -65,7 +65,7 @@ class _Messages:
 class _Resources:
     """Nodes that wait for a resource, by number, and the resources in use."""
 
-    of: list[int]
+    resource_of: list[int]
     """Each node's; −1: none."""
     waiting: dict[int, list[int]]
     busy: set[int]
@@ -73,12 +73,12 @@ class _Resources:
     def next_nodes(self, ready: Sequence[int], released: int) -> Sequence[int]:
         """The nodes that begin after `ready` became free of dependencies and `released` became idle."""
         self.busy.discard(released)
-        begun = [at for at in ready if self.of[at] < 0]
+        begun = [at for at in ready if self.resource_of[at] < 0]
         tried = {released}
         for at in ready:
-            if self.of[at] >= 0:
-                heapq.heappush(self.waiting[self.of[at]], at)
-                tried.add(self.of[at])
+            if self.resource_of[at] >= 0:
+                heapq.heappush(self.waiting[self.resource_of[at]], at)
+                tried.add(self.resource_of[at])
         for resource in tried:
             if resource >= 0 and resource not in self.busy and self.waiting[resource]:
                 self.busy.add(resource)
@@ -114,7 +114,7 @@ def issue_workload(workload: Workload) -> Schedule:
         for follower in followers[at]:
             missing[follower] -= 1
         ready = [follower for follower in followers[at] if not missing[follower]]
-        begin(resources.next_nodes(ready, resources.of[at]), now)
+        begin(resources.next_nodes(ready, resources.resource_of[at]), now)
     if -1 in end:
         raise InputError(
             f"{end.count(-1):,} nodes never begin: ranks wait for one another",

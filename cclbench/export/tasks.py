@@ -75,7 +75,7 @@ def graph_dependencies(graph: Graph) -> Dependencies:
     every = np.arange(len(nodes))
     lane = every[~nodes.first_of_lane & (nodes.kind != n.TRANSFER)]
     fed = every[nodes.feeder >= 0]
-    stated = np.flatnonzero(~cut.own)
+    stated = np.flatnonzero(~cut.in_lane)
     stated = stated[
         (nodes.kind[cut.source[stated]] != n.RENDEZVOUS)
         & (nodes.kind[cut.head[cut.target[stated]]] != n.RENDEZVOUS)

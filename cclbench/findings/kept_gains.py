@@ -16,7 +16,7 @@ import cclbench
 from cclbench.findings.culprits import Culprit
 from cclbench.ground.code_hash import code_hash, plugin_files
 from cclbench.ground.scratch import scratch
-from cclbench.hardware.catalog import users_own
+from cclbench.hardware.catalog import user_entries_hash
 from cclbench.record.files import UNFINISHED
 from cclbench.record.results import Scope
 from cclbench.record.run import Run
@@ -44,7 +44,9 @@ class KeptGains:
 
     def __init__(self, run: Run, scope: Scope) -> None:
         self._path = run.path / GAINS_FILE
-        by = sha256(repr((_replaying_hash(), users_own(), run.record.stored, scope)).encode()).hexdigest()
+        by = sha256(
+            repr((_replaying_hash(), user_entries_hash(), run.record.stored, scope)).encode()
+        ).hexdigest()
         self._kept, self._added = _KeptFile(by), False
         with suppress(OSError, msgspec.MsgspecError):
             stored = msgspec.json.decode(self._path.read_bytes(), type=_KeptFile)

@@ -345,10 +345,13 @@ class _Rewriting:
             self._redactor.count(place or "a key", counts)
             return new
         if isinstance(value, dict):
-            return {self.rewrite_value(key, ""): self._of_key(str(key), item) for key, item in value.items()}
+            return {
+                self.rewrite_value(key, ""): self._rewrite_keyed_value(str(key), item)
+                for key, item in value.items()
+            }
         return type(value)(self.rewrite_value(item, place) for item in value)
 
-    def _of_key(self, key: str, value: Any) -> Any:
+    def _rewrite_keyed_value(self, key: str, value: Any) -> Any:
         """The value of a key rewritten."""
         holds = self._withheld.get(key) or (None if self._redactor.publishes(key) else UNREAD)
         if holds is not None and not self._redactor.reveals(key):

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cclbench.ground.errors import InputError
 from cclbench.ground.out_of_memory import is_out_of_memory
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 
 MAGIC: Final = b"SQLite format 3\0"
 BATCH_ROWS: Final = 1 << 16
@@ -64,7 +64,7 @@ class SqliteFile:
             if not isinstance(table, str) or not isinstance(column, str):
                 raise _database_error(self.path, "its schema", "a name is not a text", self.hint)
             if is_computed:
-                raise self._refuse_query(f"column {shown(column)} of table {shown(table)}")
+                raise self._refuse_query(f"column {quoted_value(column)} of table {quoted_value(table)}")
             self.tables.setdefault(table, {})[column] = None
         computed = "SELECT name FROM sqlite_master WHERE type = 'view' OR sql LIKE 'CREATE VIRTUAL%'"
         names = self._run_query(computed, "its schema")
@@ -162,7 +162,7 @@ class SqliteFile:
     def _check_relations(self, sql: str) -> None:
         for name in _RELATION.findall(sql) if self._views else ():
             if name.casefold() in self._views:
-                raise self._refuse_query(f"view {shown(name)}")
+                raise self._refuse_query(f"view {quoted_value(name)}")
 
     def _run_query(self, sql: str, what: str) -> list[tuple[Any, ...]]:
         self._check_relations(sql)

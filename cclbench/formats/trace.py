@@ -300,7 +300,7 @@ class Trace:
 
     batches: Iterator[Rows | pa.Table]
     facts: TraceFacts = field(default_factory=TraceFacts)
-    told: StatedPayloads = field(default_factory=StatedPayloads)
+    stated_payloads: StatedPayloads = field(default_factory=StatedPayloads)
     dropped: Counter[str] = field(default_factory=Counter)
     cut: Cut | None = None
     base_ns: int | None = 0

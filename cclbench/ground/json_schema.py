@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cclbench.ground.diagnostics import Path, Problem, dotted_path
 from cclbench.ground.errors import CheckFailed, near
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 from cclbench.ground.units import Dimension, parse_quantity
 from cclbench.ground.yaml_file import Document
 
@@ -111,7 +111,9 @@ def _missing_source(error: Any) -> str | None:
     sourced = f"{error.instance} (unverified)"
     is_cited = error.schema.get("pattern", "").endswith(r"\)$")
     if is_cited and _validator_class()(error.schema).is_valid(sourced):
-        return f"states no source: add its key in parentheses, or write {shown(sourced)} if none is known"
+        return (
+            f"states no source: add its key in parentheses, or write {quoted_value(sourced)} if none is known"
+        )
     return None
 
 
@@ -144,12 +146,12 @@ def _wrong_type(error: Any) -> str:
     if isinstance(expected_type, list):
         return _example_message(error)
     if expected_type == "string" and isinstance(error.instance, int | float):
-        return f"is {shown(error.instance)} but must be text; put it in quotes"
-    return f"is {shown(error.instance)} but must be {_KINDS[expected_type]}"
+        return f"is {quoted_value(error.instance)} but must be text; put it in quotes"
+    return f"is {quoted_value(error.instance)} but must be {_KINDS[expected_type]}"
 
 
 def _not_a_choice(error: Any) -> str:
-    return f"is {shown(error.instance)}; {near(str(error.instance), error.validator_value)}"
+    return f"is {quoted_value(error.instance)}; {near(str(error.instance), error.validator_value)}"
 
 
 def _example_message(error: Any) -> str:
@@ -157,15 +159,18 @@ def _example_message(error: Any) -> str:
     if dimension and isinstance(value, str) and (reason := _not_a_quantity(value, dimension)):
         return reason
     example = error.schema["examples"][0]
-    return f"is {shown(error.instance)}, which does not fit: {error.schema['title']}, like {shown(example)}"
+    wanted = f"{error.schema['title']}, like {quoted_value(example)}"
+    return f"is {quoted_value(error.instance)}, which does not fit: {wanted}"
 
 
 _MESSAGES: dict[str, Callable[[Any], str]] = {
     "type": _wrong_type,
     "enum": _not_a_choice,
-    "minimum": lambda error: f"is {shown(error.instance)} but must be at least {error.validator_value}",
-    "maximum": lambda error: f"is {shown(error.instance)} but must be at most {error.validator_value}",
+    "minimum": lambda error: (
+        f"is {quoted_value(error.instance)} but must be at least {error.validator_value}"
+    ),
+    "maximum": lambda error: f"is {quoted_value(error.instance)} but must be at most {error.validator_value}",
     "minItems": lambda _: "is empty; fill it in or delete the line",
-    "uniqueItems": lambda error: f"is {shown(error.instance)}, which names something twice",
-    "const": lambda error: f"is {shown(error.instance)} but must be {error.validator_value}",
+    "uniqueItems": lambda error: f"is {quoted_value(error.instance)}, which names something twice",
+    "const": lambda error: f"is {quoted_value(error.instance)} but must be {error.validator_value}",
 }

@@ -100,7 +100,7 @@ def markdown_table(
         yield f"| {' | '.join(row)} |"
 
 
-def shown(value: object) -> str:
+def quoted_value(value: object) -> str:
     """A value for messages: JSON on one line, truncated after 80 characters."""
     text = printable(json.dumps(value, ensure_ascii=False, default=str))
     return quoted(text)

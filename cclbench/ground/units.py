@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Final, Literal
 
 from cclbench.ground.errors import CheckFailed, UsageError
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
@@ -178,5 +178,5 @@ def parse_date(text: str) -> datetime:
     try:
         date = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{shown(text)} is not an ISO 8601 date, such as 2026-01-31") from None
+        raise UsageError(f"{quoted_value(text)} is not an ISO 8601 date, such as 2026-01-31") from None
     return date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cclbench.ground.diagnostics import Path, Problem, dotted_path
 from cclbench.ground.errors import InputError
-from cclbench.ground.text import printable, shown
+from cclbench.ground.text import printable, quoted_value
 
 if TYPE_CHECKING:
     import yaml
@@ -204,7 +204,7 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             raise self.refusal(event, "uses a YAML anchor or alias", "write the value out")
         if event.tag is not None:
-            raise self.refusal(event, f"uses the YAML tag {shown(event.tag)}", "write the plain value")
+            raise self.refusal(event, f"uses the YAML tag {quoted_value(event.tag)}", "write the plain value")
         if len(path) > DEEPEST:
             raise self.refusal(event, f"is nested more than {DEEPEST} deep", f"no {self.noun} is that deep")
         self.lines.setdefault(path, _line_number(event))
@@ -244,7 +244,9 @@ class _Composer:
             key = self.node(event, (*path, _NOWHERE))
             del self.lines[(*path, _NOWHERE)]
             if not isinstance(key, str):
-                self.problem(event, path, f"has the key {shown(key)}, which is not text; put it in quotes")
+                self.problem(
+                    event, path, f"has the key {quoted_value(key)}, which is not text; put it in quotes"
+                )
                 key = str(key)
             key_path = (*path, key)
             if key in pairs:

@@ -99,7 +99,7 @@ def extended_catalog(paths: Iterable[Path]) -> Iterator[None]:
             os.environ[VARIABLE] = before
 
 
-def users_own() -> str:
+def user_entries_hash() -> str:
     """SHA-256 of the entries that the user added, equal for equal figures."""
     user_entries = [read.value for read in _user_documents(os.environ.get(VARIABLE, ""))]
     return sha256(repr(user_entries).encode()).hexdigest()

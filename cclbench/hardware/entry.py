@@ -11,7 +11,7 @@ from typing import Any, Final
 from cclbench.ground.diagnostics import Path, Problem, dotted_path
 from cclbench.ground.errors import InputError, near
 from cclbench.ground.json_schema import packaged_schema, schema_problems
-from cclbench.ground.text import listed, shown
+from cclbench.ground.text import listed, quoted_value
 from cclbench.ground.yaml_file import Document
 from cclbench.hardware.figure import UNVERIFIED, parse_figures, written_leaves
 
@@ -35,7 +35,7 @@ def entry_problems(document: Document) -> list[Problem]:
         return list(document.problems)
     kind = document.value.get("kind")
     if kind not in KINDS:
-        mismatch = f"is {shown(kind)}; {near(str(kind), KINDS)}"
+        mismatch = f"is {quoted_value(kind)}; {near(str(kind), KINDS)}"
         message = mismatch if "kind" in document.value else f"is missing: {' or '.join(KINDS)}"
         return [field_problem(document, ("kind",), message)]
     problems = schema_problems(document, packaged_schema("hardware")["definitions"][kind])

@@ -44,12 +44,12 @@ class SweepValidation:
     """A sweep compared with the model, or why the model has no price."""
 
     sweep: Sweep
-    found: list[Deviation] | NoPrice
+    deviations: list[Deviation] | NoPrice
 
     @property
     def size_deviations(self) -> list[Deviation]:
         """Deviations by size; empty if the model has no price."""
-        return self.found if isinstance(self.found, list) else []
+        return self.deviations if isinstance(self.deviations, list) else []
 
     @property
     def deviation_summary(self) -> DeviationSummary | None:
@@ -120,8 +120,8 @@ def validation_rows(
             "nodes": sweep.nodes,
             "library_version": sweep.library_version,
         }
-        if isinstance(each.found, NoPrice):
-            rows.append(shared | {"reason": each.found.reason})
+        if isinstance(each.deviations, NoPrice):
+            rows.append(shared | {"reason": each.deviations.reason})
             continue
         reasons = [each.suspicion]
         if calibration is not None and sweep.kind not in {entry.kind for entry in calibration.sweeps}:
@@ -130,7 +130,7 @@ def validation_rows(
             )
         shared["reason"] = "; ".join(filter(None, reasons)) or None
         suspect = {*each.suspect_bands, *([ALL_SIZES] if each.suspect_bands else [])}
-        rows += [row | {"suspect": row["sizes"] in suspect} for row in _by_size(shared, each.found)]
+        rows += [row | {"suspect": row["sizes"] in suspect} for row in _by_size(shared, each.deviations)]
     if len(checked) > 1:
         sound = [each for each in checked if each.size_deviations and not each.suspect_bands]
         left_out = None if len(sound) == len(checked) else "excludes sweeps that are suspect or have no price"

@@ -295,6 +295,6 @@ def _clock_corrections(estimated: clocks.Clocks) -> ClockCorrections:
                 uncertainty_ns=round(float(estimated.uncertainty_ns[i]), 1),
                 applied=bool(estimated.applied[i]),
             )
-            for i in np.flatnonzero(estimated.known).tolist()
+            for i in np.flatnonzero(estimated.is_estimated).tolist()
         ],
     )

@@ -60,7 +60,7 @@ def shift_times(task: ShiftTask) -> None:
     for path in sorted(task.folder.glob(f"*-{name}*.parquet")):
         _shift_file(path, task.target / path.name, base_ns, task.source)
     part = read_part_file(task.folder / f"{name}{SUFFIX}")
-    _shift_payloads(part.told, base_ns)
+    _shift_payloads(part.stated_payloads, base_ns)
     part.device_steps = [
         msgspec.structs.replace(step, start_ns=step.start_ns + base_ns, end_ns=step.end_ns + base_ns)
         for step in part.device_steps

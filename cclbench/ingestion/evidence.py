@@ -104,7 +104,7 @@ def ingest_evidence(
         ProcessGroup(name="", ranks=group)
         for memberships in joined
         for membership in memberships
-        if (group := membership.of.group)
+        if (group := membership.communicator.group)
     }
     groups = sorted(listed, key=lambda group: (group.ranks or (), group.name))
     calls: dict[str, dict[int, list[Path]]] = {}
@@ -128,7 +128,7 @@ def _ingest_file(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
             rows[name] = len(table)
             with closed_at_end(TableFile(_table_path(folder, name, index), EVIDENCE[name])) as target:
                 for first in range(0, len(table), _ROWS):
-                    target.write(of_file(table.slice(first, _ROWS), name, file))
+                    target.write(fill_provenance(table.slice(first, _ROWS), name, file))
     entry = EvidenceFile(
         **msgspec.structs.asdict(manifest_file(file)),
         rows=rows,
@@ -153,10 +153,13 @@ def _table_path(folder: Path, table: str, index: int) -> Path:
 def _name_ranks(path: Path, parts: Sequence[Membership]) -> None:
     """Rewrite a file's timings with the job's ranks and groups in place of those of its communicators."""
     rank = np.array([-1 if part.rank is None else part.rank for part in parts], np.int32)
-    number = np.array([part.of.number for part in parts], np.int32)
-    ids = pa.array([group_id(part.of.group) if part.of.group else None for part in parts], pa.string())
+    number = np.array([part.communicator.number for part in parts], np.int32)
+    ids = pa.array(
+        [group_id(part.communicator.group) if part.communicator.group else None for part in parts],
+        pa.string(),
+    )
     group = ids.dictionary_encode().cast(TIMINGS.field("group").type)
-    joined = {part.of.number: part.of.ranks for part in parts}
+    joined = {part.communicator.number: part.communicator.ranks for part in parts}
     pairs = sorted(
         (number << _PLACES | place, rank)
         for number, job_ranks in joined.items()
@@ -186,7 +189,7 @@ def _rank_column(ranks: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
     return pa.array(ranks.astype(np.int32), mask=ranks < 0)
 
 
-def of_file(table: pa.Table, name: str, file: SourceFile) -> pa.Table:
+def fill_provenance(table: pa.Table, name: str, file: SourceFile) -> pa.Table:
     """Fill in the provenance: `source` is the reader, `file` the file's name within the source."""
     schema = EVIDENCE[name]
     for column, value in (("source", file.reader), ("file", file.name)):

@@ -222,7 +222,8 @@ def read_part(task: PartTask) -> PartDone:
             for rows in trace.batches:
                 writer.add(rows)
     read = writer.read
-    for name in ("facts", "told", "dropped", "cut", "device_rows_in_order", "device_steps", "notes"):
+    stated = ("facts", "stated_payloads", "dropped", "cut")
+    for name in (*stated, "device_rows_in_order", "device_steps", "notes"):
         setattr(read, name, getattr(trace, name))
     file = task.folder / f"{task.index:03d}{SUFFIX}"
     write_part(file, read)

@@ -25,7 +25,7 @@ class PartRead:
     """Facts about a part whose rows are on disk."""
 
     facts: TraceFacts = field(default_factory=TraceFacts)
-    told: StatedPayloads = field(default_factory=StatedPayloads)
+    stated_payloads: StatedPayloads = field(default_factory=StatedPayloads)
     dropped: Counter[str] = field(default_factory=Counter)
     cut: Cut | None = None
     device_rows_in_order: bool = True
@@ -66,8 +66,8 @@ def write_part(path: Path, part: PartRead) -> None:
     """Write the facts about a part whose rows are in the same folder."""
     content = _Written(
         facts=part.facts,
-        payloads=list(part.told.payloads),
-        entries=[getattr(part.told, name).tobytes() for name in _ENTRIES],
+        payloads=list(part.stated_payloads.payloads),
+        entries=[getattr(part.stated_payloads, name).tobytes() for name in _ENTRIES],
         dropped=part.dropped,
         cut=part.cut,
         device_rows_in_order=part.device_rows_in_order,
@@ -97,7 +97,7 @@ def read_part_file(path: Path) -> PartRead:
         raise InputError(f"damaged: {error}", where=str(path), hint="read its source again") from None
     return PartRead(
         facts=written.facts,
-        told=stated_payloads,
+        stated_payloads=stated_payloads,
         dropped=Counter(written.dropped),
         cut=written.cut,
         device_rows_in_order=written.device_rows_in_order,

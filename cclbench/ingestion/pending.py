@@ -19,7 +19,7 @@ from cclbench.ground.evidence_schema import EVIDENCE
 from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ground.schema import EVENTS, KINDS
 from cclbench.ingestion import plausible
-from cclbench.ingestion.evidence import of_file
+from cclbench.ingestion.evidence import fill_provenance
 from cclbench.ingestion.launches import Launches
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.part_file import PartRead
@@ -259,7 +259,7 @@ def keep_evidence(parts: list[PartRead], folder: Path, rank: int, file: SourceFi
             for path in paths:
                 with parquet_file(path) as samples:
                     for batch in samples.iter_batches(ROW_GROUP):
-                        table = of_file(pa.Table.from_batches([batch]), name, file)
+                        table = fill_provenance(pa.Table.from_batches([batch]), name, file)
                         if name == "counters":
                             # Without a device they are the host's, whichever rank's trace samples them.
                             ranks = pc.if_else(table["device"].is_null(), None, pa.scalar(rank, pa.int32()))

@@ -260,8 +260,8 @@ def _read_parts(paths: list[Path]) -> tuple[list[PartRead], StatedPayloads]:
     kernels = 0
     for path in paths:
         part = read_part_file(path)
-        stated_payloads.extend_with(part.told, kernels)
+        stated_payloads.extend_with(part.stated_payloads, kernels)
         kernels += part.rows["kernel"]
-        part.told = StatedPayloads()
+        part.stated_payloads = StatedPayloads()
         parts.append(part)
     return parts, stated_payloads

@@ -32,7 +32,7 @@ def find_steps(
     A device event is in the step that launched it or, if no launch is in a step, in the step that the
     device's own rows mark; a CPU's transfer is in the annotated step that contains it.
     """
-    marked = steps.of_device([s for p in parts for s in p.device_steps])
+    marked = steps.device_marks([s for p in parts for s in p.device_steps])
     if on_device:
         launch = pending.launch
         launched = annotated.step_at(or_none(launches.start_ns, launch))

@@ -175,11 +175,11 @@ def find_source(
     except (OSError, ValueError) as error:
         raise _unreadable_error(path, error) from None
     if path.is_dir():
-        return _of_folder(path, hashing)
+        return _folder_source(path, hashing)
     if not path.is_file():
         raise InputError("is neither a file nor a folder", where=str(path))
     if path.suffix.lower() in CARD_SUFFIXES:
-        return _of_card(path, elsewhere or {}, hashing)
+        return _card_source(path, elsewhere or {}, hashing)
     return _make_source(path, None, hashing([(path, stored_name(path.name), required_reader(path), ())]))
 
 
@@ -200,7 +200,7 @@ def _near_names(path: Path) -> str | None:
     return hint if hint.startswith("did you mean") and len(hint) <= 200 else None
 
 
-def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> Source:
+def _card_source(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> Source:
     from cclbench import card
     from cclbench.card.evidence import fetched_copy
 
@@ -227,7 +227,7 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> So
     return replace(_make_source(path, path, files), read_card=loaded)
 
 
-def _of_folder(folder: Path, hashing: _Hashing) -> Source:
+def _folder_source(folder: Path, hashing: _Hashing) -> Source:
     cards, ignored, unread = list[str](), list[str](), dict[str, UnreadFormatError]()
     entries: list[Listed] = []
     for path in files_within(folder):

@@ -70,7 +70,7 @@ def read_traces(
         read: Read = {key: [] for key in tasks}
 
         def take(parts: list[PartDone]) -> None:
-            key, task = coming.given[next(indices)]
+            key, task = coming.yielded_tasks[next(indices)]
             task.part.remove_inflated()
             for part in parts:
                 # Every rank lists the same groups: one copy of each is kept.
@@ -104,21 +104,21 @@ class _Coming(Sequence[PartTask]):
     def __init__(self, tasks: Mapping[_Key, list[PartTask]]) -> None:
         self._tasks = [(key, task) for key, member_tasks in tasks.items() for task in member_tasks]
         self._streams = sum(task.part.stream for _, task in self._tasks)
-        self.given: list[tuple[_Key, PartTask]] = []
+        self.yielded_tasks: list[tuple[_Key, PartTask]] = []
         """Tasks yielded so far, each with its member."""
 
     def __iter__(self) -> Iterator[PartTask]:
         for key, task in self._tasks:
             in_process = task.part.stream and self._streams <= _MOST_STREAMS
             for part_task in task.inflated_parts() if in_process else (task,):
-                self.given.append((key, part_task))
+                self.yielded_tasks.append((key, part_task))
                 yield part_task
 
     def __len__(self) -> int:
-        return max(len(self._tasks) + self._streams, len(self.given))
+        return max(len(self._tasks) + self._streams, len(self.yielded_tasks))
 
     def __getitem__(self, index: Any) -> Any:
-        return [task for _, task in self.given][index]
+        return [task for _, task in self.yielded_tasks][index]
 
 
 def join_traces(

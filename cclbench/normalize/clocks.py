@@ -41,7 +41,7 @@ class Clocks:
     `offset_ns` + `drift`·(t − `t0_ns`) is to be subtracted from the rank's times; both are 0 if not
     `applied`.  `residual_ns` is the 95th percentile of the residuals, `uncertainty_ns` the least offset
     to be applied; `part` numbers the sets of connected ranks.  Ranks without shared instances have no
-    estimate: `known` is false.
+    estimate: `is_estimated` is false.
     """
 
     ranks: Int64
@@ -50,7 +50,7 @@ class Clocks:
     residual_ns: Float
     uncertainty_ns: Float
     applied: npt.NDArray[np.bool_]
-    known: npt.NDArray[np.bool_]
+    is_estimated: npt.NDArray[np.bool_]
     part: Int64
     t0_ns: int
 
@@ -63,7 +63,7 @@ class Clocks:
     @property
     def worst_residual_ns(self) -> float:
         """The largest residual of any rank with an estimate; 0 if there is none."""
-        return float(self.residual_ns[self.known].max(initial=0.0))
+        return float(self.residual_ns[self.is_estimated].max(initial=0.0))
 
 
 def estimate_clocks(
@@ -107,7 +107,7 @@ def estimate_clocks(
         residual_ns=shared.worst_residuals(a, b),
         uncertainty_ns=uncertainty,
         applied=applied,
-        known=np.ones(present, np.bool_),
+        is_estimated=np.ones(present, np.bool_),
         part=part,
         t0_ns=first,
     )
@@ -266,4 +266,4 @@ def for_all(estimated: Clocks, ranks: Int64, clock: Int64) -> Clocks:
 
     names = ("offset_ns", "drift", "residual_ns", "uncertainty_ns", "applied", "part")
     of_all: dict[str, Any] = {name: spread(getattr(estimated, name)) for name in names}
-    return replace(estimated, ranks=ranks, known=is_estimated, **of_all)
+    return replace(estimated, ranks=ranks, is_estimated=is_estimated, **of_all)

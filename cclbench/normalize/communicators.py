@@ -36,7 +36,7 @@ class Joined:
 class Membership(NamedTuple):
     """A process's part in a communicator; `rank` is its rank in the job, None if unknown."""
 
-    of: Joined
+    communicator: Joined
     rank: int | None
 
 
@@ -83,7 +83,7 @@ def join_communicators(
             if communicator.size == world.size
         ]
         world = _with_others(world, world_parts)
-        notes += _of_unknown_rank(world, everyone)
+        notes += _unknown_rank_notes(world, everyone)
     number = count()
 
     def joined(by_process: Mapping[Process, LoggedCommunicator]) -> Joined:
@@ -210,7 +210,7 @@ def _with_others(world: World, parts: Sequence[tuple[Process, int | None]]) -> W
     return World({**world.ranks, **rank_by_process}, world.size)
 
 
-def _of_unknown_rank(world: World, everyone: Set[Process]) -> list[str]:
+def _unknown_rank_notes(world: World, everyone: Set[Process]) -> list[str]:
     unknown = len(everyone - world.ranks.keys())
     if not unknown:
         return []

@@ -66,10 +66,10 @@ def lacks_group_or_payload(
     """
     payloads, code = _entries_of_calls(stated_payloads, owner)
     incomplete = np.array([not _is_complete(payload, groups) for payload in payloads], np.bool_)
-    return np.asarray(incomplete[code] & _of_library(calls))
+    return np.asarray(incomplete[code] & _is_library_call(calls))
 
 
-def _of_library(calls: CommunicationCalls) -> Mask:
+def _is_library_call(calls: CommunicationCalls) -> Mask:
     return np.array([name.library in LIBRARIES for name in calls.names] or [False])[calls.name]
 
 
@@ -93,7 +93,7 @@ def place_calls(
     """
     if not len(listed.table):
         return owner, f"{listed.source} lists no call of the rank"
-    rows = np.flatnonzero(_of_library(calls))
+    rows = np.flatnonzero(_is_library_call(calls))
     payloads, code = _entries_of_calls(stated_payloads, owner)
     code = code[rows]
     launched = np.where(calls.launch_ns < 0, calls.start_ns, calls.launch_ns)

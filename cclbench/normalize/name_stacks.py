@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from cclbench.normalize.phases import phase_told
+from cclbench.normalize.phases import stated_phase
 
 _COMPILED: Final = re.compile(r"\b(?:p?jit|pmap|xla_computation|shard_map|jax2tf)\([^()]*\)")
 """Compiled or mapped functions, which are not modules."""
@@ -48,7 +48,7 @@ def name_stack(path: str) -> NameStack:
     scopes = _TRANSFORMS.sub("", _COMPILED.sub("", path)).split("/")
     module = [scope for scope in scopes[:-1] if scope and not _CONTROL.fullmatch(scope)]
     recomputed = _AGAIN in scopes
-    stated = next((phase for scope in module if (phase := phase_told(scope))), None)
+    stated = next((phase for scope in module if (phase := stated_phase(scope))), None)
     if recomputed or _BACKWARD.search(path):
         phase = "backward"
     elif _FORWARD.search(path):

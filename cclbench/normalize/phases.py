@@ -38,7 +38,7 @@ _LOSS: Final = (
 _LOSS_RANGE: Final = r"(?i)(.*[.#_: -])?loss(es|[-_ ]fn|[-_ ]func(tion)?)?\W*$|nn\.Module: \w*Loss_\d+"
 
 
-def phase_told(annotation: str) -> str | None:
+def stated_phase(annotation: str) -> str | None:
     """The phase that an annotation in a training step names, also as a single word; None if it names none."""
     patterns = {"optimizer": _OPTIMIZER, "backward": _BACKWARD, "loss": _LOSS_RANGE, "forward": _FORWARD}
     return next((phase for phase, pattern in patterns.items() if re.match(pattern, annotation)), None)

@@ -72,7 +72,7 @@ class Marks:
 NO_MARKS = Marks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def of_device(device_steps: Sequence[DeviceStep]) -> Marks:
+def device_marks(device_steps: Sequence[DeviceStep]) -> Marks:
     """Steps that the device's own rows mark: numbered ones, else the runs of the module that takes longest.
 
     A step lasts until the begin of the next one, so that device work in between belongs to it; the last one
@@ -127,7 +127,7 @@ def annotated_steps(
         if matches:
             break
     else:
-        return _of_optimizers(annotations) if patterns == step_patterns(None) else (NO_MARKS, Counter())
+        return _optimizer_marks(annotations) if patterns == step_patterns(None) else (NO_MARKS, Counter())
     matches.sort(key=lambda pair: (pair[0].start_ns, -pair[0].end_ns))
     left_out: Counter[str] = Counter()
     numbers: list[int | None] = []
@@ -151,7 +151,7 @@ def annotated_steps(
     return Marks(_distinct_numbers(numbers), np.array(starts, np.int64), np.array(ends, np.int64)), left_out
 
 
-def _of_optimizers(annotations: Sequence[Annotation]) -> tuple[Marks, Counter[str]]:
+def _optimizer_marks(annotations: Sequence[Annotation]) -> tuple[Marks, Counter[str]]:
     """Steps that end with the calls of the optimizer that is called most often, the first if several are.
 
     The time before the first call's end is the rest of a step that began before the capture.

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from cclbench.analyzers.view.allocator import OLDER, History, Site
-from cclbench.analyzers.view.histories import of_run
+from cclbench.analyzers.view.histories import run_histories
 from cclbench.analyzers.view.leaks import LEAST_STEPS, growth_by_site
 from cclbench.analyzers.view.memory_categories import CATEGORIES
 from cclbench.analyzers.view.memory_groups import block_groups, group_levels
@@ -70,7 +70,7 @@ def allocator_histories(run: Run, ranks: Sequence[int] | None = None) -> list[Hi
 
     Snapshots that do not state a rank are always included.
     """
-    histories = of_run(run, ranks)
+    histories = run_histories(run, ranks)
     if ranks is None:
         return histories
     for rank in set(ranks) - {history.rank for history in histories}:

@@ -24,7 +24,7 @@ from cclbench.comparison.comparison import (
 )
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import signed_seconds
-from cclbench.ground.text import printable, shorten_middle, shown
+from cclbench.ground.text import printable, quoted_value, shorten_middle
 from cclbench.ground.units import humanise
 from cclbench.present.headline import run_findings
 from cclbench.present.topics import KEY_METRICS
@@ -328,7 +328,7 @@ def card_rows(comparison: Comparison) -> Iterator[tuple[str, list[str | None]]]:
     """Each field in which cards differ, with each subject's value; None if its card lacks the field."""
     for card in comparison.cards:
         values = (card.values[subject.letter] for subject in comparison.subjects)
-        yield card.field, [None if value is None else shown(value) for value in values]
+        yield card.field, [None if value is None else quoted_value(value) for value in values]
 
 
 def has_marks(lines: Sequence[Line]) -> bool:

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from cclbench.ground.destination import why_outside
 from cclbench.ground.errors import InputError, UsageError
-from cclbench.ground.text import printable, shown
+from cclbench.ground.text import printable, quoted_value
 
 WEB: Final = ("http", "https")
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^?#]*)(.*)", re.DOTALL)
@@ -130,4 +130,4 @@ def _collision_key(name: str) -> str:
 
 def _refused_name_error(where: Url, name: str, why: str) -> InputError:
     hint = "rename it, or name a narrower folder"
-    return InputError(f"holds {shown(name)}, and {why}", where=str(where), hint=hint)
+    return InputError(f"holds {quoted_value(name)}, and {why}", where=str(where), hint=hint)

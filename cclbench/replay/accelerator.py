@@ -21,9 +21,9 @@ from cclbench.replay.device import Device, clock_grain_ns, device_of
 from cclbench.replay.events import StatedWaits, stated_waits, stream_lags
 from cclbench.replay.full_queues import full_queues
 from cclbench.replay.host import (
-    Found,
     HostInstants,
     Wait,
+    Waits,
     add_boundaries,
     add_turns,
     host_nodes,
@@ -184,7 +184,7 @@ def _synchronise_waits(
         yield source, returns[call], lag_ns
 
 
-def _drained_rows(device: Device, waits: Found, points: HostInstants) -> Iterator[tuple[Int64, Int64]]:
+def _drained_rows(device: Device, waits: Waits, points: HostInstants) -> Iterator[tuple[Int64, Int64]]:
     """Rows that a thread waited for, and the first collective of each lane launched afterwards.
 
     The collective would follow them without that wait as well, since it waits for its input.
@@ -199,7 +199,7 @@ def _drained_rows(device: Device, waits: Found, points: HostInstants) -> Iterato
             yield source[has_next], of_lane[next_place[has_next]]
 
 
-def _thread_turns(rank: GraphInput, points: HostInstants, waits: Found, inferred: Counter[str]) -> Found:
+def _thread_turns(rank: GraphInput, points: HostInstants, waits: Waits, inferred: Counter[str]) -> Waits:
     """Threads that resume when another pauses: (point of the pause, point of resuming, lag)."""
     if len({*host_threads(rank.launches).tolist(), *host_threads(rank.syncs).tolist()}) < 2:
         return []
@@ -239,7 +239,7 @@ def _work_nodes(rank: GraphInput, device: Device, lanes: int) -> tuple[Nodes, In
 
 def _device_waits(
     rank: GraphInput, device: Device, stated: StatedWaits | None, inferred: Counter[str], traced: Counter[str]
-) -> tuple[Found, Found]:
+) -> tuple[Waits, Waits]:
     """Waits of device rows for rows of other lanes, by the trace's events, else by times; and those of them
     that are only assumed."""
     rows = device.rows
@@ -266,10 +266,18 @@ def _device_waits(
         assumed = waits_found[1:]
     else:
         waits = between_streams(issued, device.doubt, clock_grain_ns(rows))
-        inferred["waits of a stream for another's row"] += int(waits.seen.sum())
-        inferred["collectives assumed to wait for the kernel launched before"] += int((~waits.seen).sum())
+        inferred["waits of a stream for another's row"] += int(waits.is_observed.sum())
+        inferred["collectives assumed to wait for the kernel launched before"] += int(
+            (~waits.is_observed).sum()
+        )
         waits_found = [(waits.source, waits.target, waits.lag)]
-        assumed = [(waits.source[~waits.seen], waits.target[~waits.seen], waits.lag[~waits.seen])]
+        assumed = [
+            (
+                waits.source[~waits.is_observed],
+                waits.target[~waits.is_observed],
+                waits.lag[~waits.is_observed],
+            )
+        ]
     waits_found += batch_rows(device, inferred)
     explained = bound.copy()
     for source, target, lag in waits_found:

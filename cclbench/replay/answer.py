@@ -28,10 +28,10 @@ from cclbench.replay.kernel_costs import KernelCosts
 from cclbench.replay.layout import (
     Dimension,
     Layout,
-    asked_relayout,
     changes_layout,
     described_groups,
     layout_of,
+    target_relayout,
 )
 from cclbench.replay.new_transfers import price_new
 from cclbench.replay.outcome import Predicted, ReplayedStep
@@ -226,7 +226,7 @@ class Replay:
         """The graph with the scenario's changes, in order of keys; why some have no effect; their effects on
         the layout; and the new layout, if it changes."""
         graph, untouched, effects = self.graph, dict[str, str](), list[LayoutEffect]()
-        relayout = asked_relayout(self.layout, change.changes) if changes_layout(change.changes) else None
+        relayout = target_relayout(self.layout, change.changes) if changes_layout(change.changes) else None
         settings = {key: change_named(key) for key in change.changes}
         # hardware settings act on the original graph
         for key in sorted(settings, key=lambda key: (settings[key].prices is None, key)):

@@ -124,7 +124,7 @@ def replay_notes(graph: Graph, contention: float, profiler_s: float) -> list[str
     notes += [
         f"inferred from times: {number:,} {label}" for label, number in sorted((+graph.inferred).items())
     ]
-    is_matched = graph.transfers.known[graph.nodes.call[graph.nodes.kind == n.TRANSFER]]
+    is_matched = graph.transfers.is_split[graph.nodes.call[graph.nodes.kind == n.TRANSFER]]
     if not is_matched.all():
         unmatched = f"{(~is_matched).sum():,} of {len(is_matched):,} parts of collectives"
         notes.append(f"{unmatched} are not matched across ranks: waiting stays as measured")

@@ -18,9 +18,9 @@ from cclbench.replay.outcome import Predicted, ReplayedStep
 from cclbench.replay.projection import (
     ProjectedLayout,
     Projection,
-    asked_layout,
     degree_settings,
     system_with,
+    target_layout,
 )
 from cclbench.replay.rescale import card_sizes
 from cclbench.replay.result import ReplayResult
@@ -53,7 +53,7 @@ def project_card(
     system = _measured_system(card, source, system_id, per_node)
     measured = _measured_layout(card, source)
     degrees = degree_settings(layout) if layout is not None else []
-    scenario, relayout = asked_layout(measured.degrees, gpus, [*degrees, *sets])
+    scenario, relayout = target_layout(measured.degrees, gpus, [*degrees, *sets])
     target = _target_job(measured, scenario, relayout)
     step, notes = project_step(card, system, measured, step_s, target)
     outcome = Predicted(

@@ -122,5 +122,5 @@ class _Walk:
         if not len(sources):
             return None
         head = cut.head[piece]
-        lag = np.where(cut.own[terms], self.graph.nodes.gap[head], cut.lag[terms])
+        lag = np.where(cut.in_lane[terms], self.graph.nodes.gap[head], cut.lag[terms])
         return int(sources[np.argmax(times.end[sources] + lag)])

@@ -83,7 +83,7 @@ def crowd_delays(
     nodes, calls = graph.nodes, graph.transfers
     delays = Delays(np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64), 0)
     at = np.flatnonzero(nodes.kind == n.TRANSFER)
-    at = at[calls.known[nodes.call[at]]]
+    at = at[calls.is_split[nodes.call[at]]]
     instance, meeting = np.unique(calls.instance[nodes.call[at]], return_inverse=True)
     names = {group: i for i, group in enumerate(dict.fromkeys(calls.group))}
     sizes = _group_sizes(names, regrouped, groups, layouts)

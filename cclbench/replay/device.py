@@ -128,7 +128,7 @@ def device_of(rank: GraphInput) -> Device:
     launched, issue = launch >= 0, rows.start.copy()
     submitted = _submission_times(rank.launches, rows, launch)
     issue[launched] = submitted[launch[launched]]
-    of_graph = _of_graphs(launch, rank.launches)
+    of_graph = _is_graph_row(launch, rank.launches)
     own_launch = launched & ~of_graph
     each = int(own_launch.sum()) >= _WHOLE_PROGRAMS * int((~of_graph).sum())
     batch = np.where(of_graph | (not each), launch, -1)
@@ -136,7 +136,7 @@ def device_of(rank: GraphInput) -> Device:
     fitted = (launch >= 0) & (batch < 0)
     latency, gap = np.where(launch >= 0, rows.start - issue, 0), measured.copy()
     usual_latency, doubt = _launch_latency(rows, issue, fitted) if fitted.any() else (None, TOLERANCE_NS)
-    latency, gap = _of_programs(rows, (launch >= 0) & (batch >= 0), latency, gap, usual_latency)
+    latency, gap = _head_latency_and_gap(rows, (launch >= 0) & (batch >= 0), latency, gap, usual_latency)
     if usual_latency is not None:
         latency = np.where(fitted, usual_latency, latency)
         queued = fitted & ~first & (issue + usual_latency <= previous_ends) & (measured >= 0)
@@ -161,7 +161,7 @@ def _submission_times(launches: RankRows, rows: RankRows, launch: Int64) -> Int6
     return np.where(late, launches.end, launches.start)
 
 
-def _of_graphs(launch: Int64, launches: RankRows) -> Mask:
+def _is_graph_row(launch: Int64, launches: RankRows) -> Mask:
     """Rows of CUDA and HIP graphs, and of other launches with several rows; shape of `launch`.
 
     The profiler may have kept only one row of a graph.
@@ -189,7 +189,7 @@ def _first_rows(rows: RankRows, batch: Int64) -> Int64:
     return first_launch
 
 
-def _of_programs(
+def _head_latency_and_gap(
     rows: RankRows, heads: Mask, latency: Int64, gap: Int64, usual: int | None
 ) -> tuple[Int64, Int64]:
     """Latency and gap of the first rows of graphs and programs: one that queued behind earlier work has the

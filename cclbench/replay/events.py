@@ -16,7 +16,7 @@ import numpy as np
 
 from cclbench.ground.intervals import Int64
 from cclbench.replay.device import Device, clock_grain_ns
-from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, UNTOLD, StatedSyncs
+from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, UNSTATED, StatedSyncs
 from cclbench.replay.waits import PROMPT_NS
 
 Awaited = dict[int, int]
@@ -43,18 +43,18 @@ def stated_waits(syncs: StatedSyncs, device: Device) -> StatedWaits:
         device_index, stream = int(syncs.device[index]), int(syncs.stream[index])
         awaited: Awaited | None = None
         if sync_kind in (STREAM_WAIT, EVENT_SYNC):
-            if syncs.recorded[index] != UNTOLD:
-                awaited = streams.given_until(
+            if syncs.recorded[index] != UNSTATED:
+                awaited = streams.work_before(
                     (device_index, int(syncs.event_stream[index])), int(syncs.recorded[index])
                 )
         elif sync_kind == STREAM_SYNC:
-            awaited = streams.given_until((device_index, stream), time) if stream >= 0 else None
+            awaited = streams.work_before((device_index, stream), time) if stream >= 0 else None
         else:
             assert sync_kind == CONTEXT_SYNC  # noqa: S101  (the table has no other)
             awaited = {}
             for stream_key in streams.lanes:
                 if stream_key[0] == device_index:
-                    streams.merge_awaited(awaited, streams.given_until(stream_key, time))
+                    streams.merge_awaited(awaited, streams.work_before(stream_key, time))
         if sync_kind != STREAM_WAIT:
             if awaited is not None:
                 waits.of_call[int(syncs.call[index])] = awaited
@@ -82,10 +82,10 @@ class _Streams:
             of_lane = np.flatnonzero(rows.lane == number)
             of_lane = of_lane[np.argsort(device.issue[of_lane], kind="stable")]
             self.rows[number], self.issues[number] = of_lane.tolist(), device.issue[of_lane].tolist()
-        self.told: dict[int, list[tuple[int, Awaited]]] = defaultdict(list)
+        self.stream_waits: dict[int, list[tuple[int, Awaited]]] = defaultdict(list)
         """Waits given to each stream, and for what, since its last row."""
 
-    def given_until(self, lane: tuple[int, int], time: int) -> Awaited:
+    def work_before(self, lane: tuple[int, int], time: int) -> Awaited:
         """The rows that must end before all work given to a stream until `time` ends."""
         number = self.lanes.get(lane)
         if number is None:
@@ -93,9 +93,9 @@ class _Streams:
         last = bisect_left(self.issues[number], time) - 1
         awaited = {number: self.rows[number][last]} if last >= 0 else {}
         since = self.issues[number][last] if last >= 0 else -(1 << 62)
-        at = bisect_right(self.told[number], time, key=itemgetter(0)) - 1
-        if at >= 0 and self.told[number][at][0] >= since:
-            self.merge_awaited(awaited, self.told[number][at][1])
+        at = bisect_right(self.stream_waits[number], time, key=itemgetter(0)) - 1
+        if at >= 0 and self.stream_waits[number][at][0] >= since:
+            self.merge_awaited(awaited, self.stream_waits[number][at][1])
         return awaited
 
     def wait_for(self, lane: tuple[int, int], time: int, awaited: Awaited) -> int | None:
@@ -105,9 +105,12 @@ class _Streams:
             return None
         next_place = bisect_left(self.issues[number], time)
         all_awaited = dict(awaited)
-        if self.told[number] and bisect_left(self.issues[number], self.told[number][-1][0]) == next_place:
-            self.merge_awaited(all_awaited, self.told[number][-1][1])
-        self.told[number].append((time, all_awaited))
+        if (
+            self.stream_waits[number]
+            and bisect_left(self.issues[number], self.stream_waits[number][-1][0]) == next_place
+        ):
+            self.merge_awaited(all_awaited, self.stream_waits[number][-1][1])
+        self.stream_waits[number].append((time, all_awaited))
         return self.rows[number][next_place] if next_place < len(self.rows[number]) else None
 
     def merge_awaited(self, into: Awaited, more: Awaited) -> None:

@@ -22,7 +22,7 @@ from cclbench.replay.gradients import (
     updated_bytes,
 )
 from cclbench.replay.layout import Dimension, Relayout
-from cclbench.replay.rescale import asked_layouts, card_sizes
+from cclbench.replay.rescale import card_sizes, layout_change
 from cclbench.replay.routing import token_routing
 
 FIRST_BUCKET: Final = 1 << 20
@@ -131,7 +131,7 @@ def gradient_exchange(subject: ChangeSubject) -> tuple[tuple[AddedCommunication,
 
     Split layers have gradients of 1 / (tp · pp).
     """
-    layouts = asked_layouts(subject)
+    layouts = layout_change(subject)
     if not trains(subject):
         return (), ["replicas exchange nothing: by card or trace the job has no backward pass"]
     split = layouts.degree_growth("tp") * layouts.degree_growth("pp") / _held_share(subject)
@@ -200,7 +200,7 @@ def _parameter_bytes(subject: ChangeSubject) -> tuple[float, str]:
         "element",
     )
     # the card counts the whole model, of which a traced rank may hold a part
-    old = asked_layouts(subject).old.degrees
+    old = layout_change(subject).old.degrees
     nbytes = size["model.parameters"] * size["element"] / (old["tp"] * old["pp"])
     return nbytes, "of the card's parameters, spread evenly over backward"
 
@@ -211,7 +211,7 @@ def _unplaced_gradients(
     """One exchange of a rank's gradients, and with FSDP of its parameters, between hidden and exposed."""
     sharded = shards_parameters(subject.settings)
     kinds = ("all_gather", "all_gather", "reduce_scatter") if sharded else ("all_reduce",)
-    members = _exchanging_ranks(asked_layouts(subject))
+    members = _exchanging_ranks(layout_change(subject))
     time = TimeBounds.total(subject.price(kind, members, nbytes) for kind in kinds)
     calls = "two all-gathers and a reduce-scatter" if sharded else "all-reduce"
     what = f"{calls} of {nbytes / 1e6:,.4g} MB of gradients"
@@ -236,7 +236,7 @@ def spread_dimensions(layouts: Relayout) -> tuple[Dimension, ...]:
 
 def _held_share(subject: ChangeSubject) -> float:
     """Share of the traced parameters that a rank has once experts are spread; 1 where they are not."""
-    layouts = asked_layouts(subject)
+    layouts = layout_change(subject)
     if "ep" not in spread_dimensions(layouts):
         return 1.0
     fields = ("model.parameters", "model.active_parameters")

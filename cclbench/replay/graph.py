@@ -26,14 +26,14 @@ from cclbench.replay.tables import GraphInput, Windowed, recode_words
 class Transfers:
     """The run's collectives, one entry per rank's call; arrays of shape (calls,).
 
-    `known`: wait and transfer are separated.
+    `is_split`: wait and transfer are separated.
     """
 
     kind: tuple[str | None, ...]
     group: tuple[str | None, ...]
     size: Int64
     bytes: Int64
-    known: Mask
+    is_split: Mask
     instance: Int64
 
 
@@ -55,7 +55,7 @@ class Graph:
 
     def wait_edges(self) -> tuple[Int64, Int64, Int64]:
         """Source, target and lag of all waits except those for the previous node of the lane."""
-        is_wait = ~self.cut.own
+        is_wait = ~self.cut.in_lane
         return self.cut.source[is_wait], self.cut.head[self.cut.target[is_wait]], self.cut.lag[is_wait]
 
     def with_waits(self, source: Int64, target: Int64, lag: Int64) -> Graph:
@@ -154,7 +154,7 @@ def _join_transfers(ranks: Sequence[GraphInput]) -> Transfers:
         group=tuple(g for r in ranks for g in r.calls.group),
         size=size,
         bytes=joined_column("bytes"),
-        known=complete & (replayed == size),
+        is_split=complete & (replayed == size),
         instance=instance,
     )
 
@@ -165,7 +165,7 @@ def _add_meetings(nodes: Nodes, transfers: Transfers, may_leave: Mask, edges: Ed
     A rank that `may_leave`, shape (calls,), and left before the last one arrived, did not wait for it.
     """
     moving = np.flatnonzero(nodes.kind == n.TRANSFER)
-    moving = moving[transfers.known[nodes.call[moving]]]
+    moving = moving[transfers.is_split[nodes.call[moving]]]
     instance, instance_code = np.unique(transfers.instance[nodes.call[moving]], return_inverse=True)
     latest = np.full(len(instance), np.iinfo(np.int64).min)
     np.maximum.at(latest, instance_code, nodes.end[moving - 1])

@@ -33,27 +33,29 @@ _BEFORE_NS: Final = 1_000_000
 
 Wait = tuple[Int64, Int64, Int64]
 """Awaited and waiting item, and lag from the end of one to the other, ns; shape (waits,)."""
-Found = list[Wait]
+Waits = list[Wait]
 
 
 @dataclass(slots=True, eq=False)
 class HostInstants:
     """Points in time of host threads, numbered in the order in which they are added.
 
-    `own`: the thread's own time since the previous point, where it differs from the measured time: that of a
-    waiting call without the wait; −1 elsewhere.
+    `own_ns`: the thread's own time since the previous point, where it differs from the measured time: that of
+    a waiting call without the wait; −1 elsewhere.
     """
 
     thread: list[Int64] = field(default_factory=list)
     time: list[Int64] = field(default_factory=list)
-    own: list[Int64] = field(default_factory=list)
+    own_ns: list[Int64] = field(default_factory=list)
     count: int = 0
 
     def add_instants(self, thread: Int64, time: Int64, own_ns: Int64 | None = None) -> Int64:
         """Add points and return their numbers."""
         self.thread.append(np.asarray(thread, np.int64))
         self.time.append(np.asarray(time, np.int64))
-        self.own.append(np.full(len(time), -1, np.int64) if own_ns is None else np.asarray(own_ns, np.int64))
+        self.own_ns.append(
+            np.full(len(time), -1, np.int64) if own_ns is None else np.asarray(own_ns, np.int64)
+        )
         self.count += len(time)
         return np.arange(self.count - len(time), self.count)
 
@@ -63,7 +65,9 @@ class HostInstants:
         Pauses before a thread's first row have no beginning: their points stand before all others.
         """
         empty = np.empty(0, np.int64)
-        thread, time, own_ns = (np.concatenate([empty, *part]) for part in (self.thread, self.time, self.own))
+        thread, time, own_ns = (
+            np.concatenate([empty, *part]) for part in (self.thread, self.time, self.own_ns)
+        )
         if len(time):
             first = time[time > time.max() - _AGES // 2].min()
             time = np.maximum(time, first - _BEFORE_NS)
@@ -109,7 +113,7 @@ def thread_pauses(rank: GraphInput) -> HostPauses:
     return HostPauses(*(np.concatenate(column) for column in zip(*pauses, strict=True)))
 
 
-def add_turns(idle: HostPauses, explained: Int64, points: HostInstants, inferred: Counter[str]) -> Found:
+def add_turns(idle: HostPauses, explained: Int64, points: HostInstants, inferred: Counter[str]) -> Waits:
     """Points and edges of threads that hand over to one another, without pauses whose end is explained.
 
     The time between one thread's pause and the other's resumption belongs to the pausing thread, which

@@ -12,7 +12,7 @@ import numpy as np
 from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64
 from cclbench.replay.device import Device, previous_end
-from cclbench.replay.host import Found
+from cclbench.replay.host import Waits
 from cclbench.replay.tables import RankRows
 from cclbench.replay.waits import PROMPT_NS
 
@@ -20,7 +20,7 @@ _SAME_INSTANT: Final = 0.05
 """Largest overlap of two successive rows, as a share of the shorter one."""
 
 
-def chain_rows(device: Device, inferred: Counter[str]) -> Found:
+def chain_rows(device: Device, inferred: Counter[str]) -> Waits:
     """Rows without their own launch follow the row that ended last before them, on any lane.
 
     They follow all rows of simultaneous calls, which have the same start and end.
@@ -39,7 +39,7 @@ def chain_rows(device: Device, inferred: Counter[str]) -> Found:
     return [(source, target, rows.start[target] - rows.end[source])]
 
 
-def batch_rows(device: Device, inferred: Counter[str]) -> Found:
+def batch_rows(device: Device, inferred: Counter[str]) -> Waits:
     """Rows of launches with several rows, such as CUDA graphs, in streams where others have their own launch.
 
     The first follows the row that ended last on the device, if it starts promptly; each other one follows the

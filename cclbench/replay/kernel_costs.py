@@ -52,7 +52,7 @@ class NodeCosts:
     recomputed: Mask
     """Kernels of forward operators that run again for the backward pass, shape (nodes,)."""
 
-    def of_chains(self) -> NodeCosts:
+    def chain_costs(self) -> NodeCosts:
         """The costs of chains as one kernel, shared by their kernels."""
         inside = self.chain[0] >= 0
         flops, size = (np.where(inside, fused, np.nan) for fused in self.fused[:2])
@@ -87,7 +87,7 @@ class KernelCosts:
             if windowed.on_host:
                 continue
             of_rank = np.flatnonzero((nodes.rank == windowed.rank) & (nodes.kind == n.COMPUTE))
-            kernels = _of_rank(self._run.rank(windowed.rank), names, words)
+            kernels = _rank_kernels(self._run.rank(windowed.rank), names, words)
             common_starts = clocks(windowed.rank).on_common_clock(kernels.start)
             matching = _first_matching_rows(
                 (nodes.start[of_rank], nodes.end[of_rank], nodes.name[of_rank]),
@@ -129,7 +129,7 @@ class _KernelCalls(NamedTuple):
     sequence: Int64
 
 
-def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _RankKernels:
+def _rank_kernels(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _RankKernels:
     """A rank's kernels; `names`: the graph's; `words`: precisions, extended by new ones."""
     columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _KERNELS if name != "category"}
     for batch in tables.events(("kernel",), _KERNELS):

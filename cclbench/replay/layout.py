@@ -221,7 +221,7 @@ def changes_layout(settings: Iterable[str]) -> bool:
     return any(key in _KEYS for key in settings)
 
 
-def asked_relayout(old: Layout, settings: Mapping[str, Any]) -> Relayout:
+def target_relayout(old: Layout, settings: Mapping[str, Any]) -> Relayout:
     """The change of layout by the settings together; `UsageError` where they contradict."""
     data_keys = [key for key in _DATA if key in settings]
     if len(data_keys) > 1:

@@ -87,7 +87,7 @@ def _measured_transfers(
     each."""
     nodes, calls, tier = graph.nodes, graph.transfers, machine.tier_of(ranks).value
     at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
-    at = at[calls.known[nodes.call[at]] & (calls.bytes[nodes.call[at]] > 0) & (nodes.dur[at] > 0)]
+    at = at[calls.is_split[nodes.call[at]] & (calls.bytes[nodes.call[at]] > 0) & (nodes.dur[at] > 0)]
     at = at[np.sort(np.unique(calls.instance[nodes.call[at]], return_index=True)[1])]
     words = [(calls.kind[call], calls.group[call]) for call in nodes.call[at].tolist()]
     for base in dict.fromkeys((kind, *_BASES)):

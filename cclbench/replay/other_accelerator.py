@@ -81,7 +81,7 @@ class _Family(NamedTuple):
 
     name: str
     chosen: Int64
-    taken: Float64
+    measured_ns: Float64
     least: Float64
     most: Float64
     pair: PairRates
@@ -89,7 +89,7 @@ class _Family(NamedTuple):
     @property
     def expected_ns(self) -> float:
         """Time on the new accelerator, in the middle of the modelled ratios."""
-        return float((self.taken * np.sqrt(self.least * self.most)).sum())
+        return float((self.measured_ns * np.sqrt(self.least * self.most)).sum())
 
 
 def _model_ratios(

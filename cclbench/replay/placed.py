@@ -75,7 +75,7 @@ def graph_with_transfers(graph: Graph, placed: Sequence[PlacedTransfer], case: C
             group=(*calls.group, *(None for _ in placed)),
             size=np.append(calls.size, [transfer.ranks for transfer in placed]),
             bytes=np.append(calls.bytes, [round(transfer.nbytes) for transfer in placed]),
-            known=np.append(calls.known, np.zeros(count, np.bool_)),
+            is_split=np.append(calls.is_split, np.zeros(count, np.bool_)),
             instance=np.append(calls.instance, np.full(count, -1)),
         ),
     )

@@ -102,7 +102,7 @@ def _price_transfers(
         of_label = label == code
         if not of_label.any():
             continue
-        rows, is_known = at[of_label], calls.known[call[of_label]]
+        rows, is_split = at[of_label], calls.is_split[call[of_label]]
         members = groups.get(group or "")
         new = regrouped.get(group, STAYS)
         if members is not None and len(members) < 2:
@@ -118,18 +118,18 @@ def _price_transfers(
             once = np.zeros(len(rows), np.bool_)
             once[np.unique(calls.instance[call[of_label]], return_index=True)[1]] = True
             parts = _TransferParts(
-                kind, members, calls.bytes[call[of_label]], nodes.dur[rows], is_known, once & is_known, new
+                kind, members, calls.bytes[call[of_label]], nodes.dur[rows], is_split, once & is_split, new
             )
             expected, lows, highs, basis = _price_parts(change, machine, library_version, parts)
             bases.update(basis)
         # a part that is not split into wait and transfer may be either
         lows, highs = (
-            np.where(is_known, lows, np.minimum(lows, 1)),
-            np.where(is_known, highs, np.maximum(highs, 1)),
+            np.where(is_split, lows, np.minimum(lows, 1)),
+            np.where(is_split, highs, np.maximum(highs, 1)),
         )
-        expected = np.where(is_known | (lows == highs), expected, np.nan)
+        expected = np.where(is_split | (lows == highs), expected, np.nan)
         ratios.expected[rows], ratios.low[rows], ratios.high[rows] = expected, lows, highs
-        if not is_known.all():
+        if not is_split.all():
             refused.add("collectives that are not split into wait and transfer have bounds only")
     return replace(ratios, basis=(*sorted(bases), *sorted(refused)))
 
@@ -150,14 +150,14 @@ def _unknown_bounds(change: Scenario) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TransferParts:
-    """Ranks' parts of transfers of one kind and group; arrays of shape (parts,). `split`: into wait and
-    transfer; `once`: one such part of each instance."""
+    """Ranks' parts of transfers of one kind and group; arrays of shape (parts,). `is_split`: into wait
+    and transfer; `once`: one such part of each instance."""
 
     kind: str
     members: tuple[int, ...]
     size: Int64
-    taken: Int64
-    split: Mask
+    transfer_ns: Int64
+    is_split: Mask
     once: Mask
     new: RegroupedGroup
 
@@ -229,10 +229,10 @@ def _price_parts(
 def _unexplained_times(parts: _TransferParts, most_ns: Float) -> tuple[str, ...]:
     """Why bounds are wide: parts that are not split into wait and transfer, and take longer than `most_ns`,
     the upper end of the modelled band."""
-    longer = ~parts.split & (parts.taken > most_ns)
+    longer = ~parts.is_split & (parts.transfer_ns > most_ns)
     if not longer.any():
         return ()
-    times = float(parts.taken[longer].sum() / most_ns[longer].sum())
+    times = float(parts.transfer_ns[longer].sum() / most_ns[longer].sum())
     return (
         f"{parts.kind} of {len(parts.members)} ranks takes {times:,.1f} times the upper end of its modelled"
         " band: it waits for other ranks, or links are slower than described; bounds hold for either, and"
@@ -284,9 +284,9 @@ def _by_fit(
     steps, moves = ring_growth(parts.kind, len(parts.members), parts.kind, len(new.members or parts.members))
     rate = _factor(change, tier, "bandwidth") / (moves * new.payload * new.repeats)
     delay = _factor(change, tier, "latency") * steps * new.repeats
-    usable = parts.once & (parts.size > 0) & (parts.taken > 0)
-    fit = hockney_line(parts.size[usable], parts.taken[usable])
-    times = np.maximum(parts.taken, 1).astype(np.float64)
+    usable = parts.once & (parts.size > 0) & (parts.transfer_ns > 0)
+    fit = hockney_line(parts.size[usable], parts.transfer_ns[usable])
+    times = np.maximum(parts.transfer_ns, 1).astype(np.float64)
     if fit is None:
         most = float((times[usable] if usable.any() else times).min())
         shares = np.array([np.zeros(len(times)), np.minimum(most / times, 1.0)])

@@ -23,7 +23,7 @@ from cclbench.record.manifest import Manifest
 from cclbench.record.run import Run
 from cclbench.replay.answer import Replay
 from cclbench.replay.gradient_exchange import shards_parameters
-from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, asked_relayout, is_single_rank
+from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, is_single_rank, target_relayout
 from cclbench.replay.memory import held_state, memory_of
 from cclbench.replay.outcome import Predicted
 from cclbench.replay.result import ReplayResult, replay_result
@@ -216,12 +216,12 @@ def _compare_layout(replay: Replay, memory: _DeviceMemory, gpus: int, texts: lis
         return ProjectedLayout(words, None, 0.0, str(error))
 
 
-def asked_layout(layout: Layout, gpus: int, texts: list[str]) -> tuple[Scenario, Relayout]:
+def target_layout(layout: Layout, gpus: int, texts: list[str]) -> tuple[Scenario, Relayout]:
     """The settings, with replicas on the rest of so many ranks, and the change of layout that they make;
     `UsageError` if the degrees do not make that many."""
     replicas = any(text.startswith("parallelism.dp=") for text in texts)
     scenario = parse_scenario(texts if replicas else [f"ranks={gpus}", *texts])
-    relayout = asked_relayout(layout, scenario.changes)
+    relayout = target_relayout(layout, scenario.changes)
     if relayout.new.world_size != gpus:
         raise UsageError(f"{relayout.new} makes {relayout.new.world_size:,} ranks, not {gpus:,}")
     return replace(scenario, label=str(relayout.new)), relayout
@@ -229,7 +229,7 @@ def asked_layout(layout: Layout, gpus: int, texts: list[str]) -> tuple[Scenario,
 
 def _replay_layout(replay: Replay, memory: _DeviceMemory, gpus: int, texts: list[str]) -> ProjectedLayout:
     """Replay a layout."""
-    scenario, relayout = asked_layout(replay.layout, gpus, texts)
+    scenario, relayout = target_layout(replay.layout, gpus, texts)
     memory.refuse_excess(relayout, scenario)
     samples = relayout.new.batch_groups * relayout.sample_share
     return ProjectedLayout(scenario.label, replay.predict(scenario), samples)

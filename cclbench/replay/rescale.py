@@ -21,7 +21,7 @@ ACTIVATIONS: Final[tuple[Dimension, ...]] = ("tp", "cp", "ep", "pp")
 SAME_LAYOUT: Final = "the run has that layout already"
 
 
-def asked_layouts(subject: ChangeSubject) -> Relayout:
+def layout_change(subject: ChangeSubject) -> Relayout:
     """The layouts before and after a change."""
     assert subject.relayout is not None  # noqa: S101 - keys of layouts are its settings
     return subject.relayout
@@ -39,10 +39,10 @@ def token_nodes(subject: ChangeSubject) -> tuple[Mask, str]:
     chosen = compute_nodes(subject)
     if subject.graph.nodes.busy.any():
         return chosen, "operators of the CPU, including the optimizer's,"
-    return chosen & ~of_categories(subject, "optimizer"), "kernels without the optimizer,"
+    return chosen & ~category_nodes(subject, "optimizer"), "kernels without the optimizer,"
 
 
-def of_categories(subject: ChangeSubject, *categories: str) -> Mask:
+def category_nodes(subject: ChangeSubject, *categories: str) -> Mask:
     """Mask of the kernels of these categories, shape (nodes,)."""
     nodes = subject.graph.nodes
     codes = [i for i, name in enumerate(subject.graph.categories) if name in categories]
@@ -93,7 +93,7 @@ def _integer_field(card: Card | None, field: str) -> float | None:
 def layer_passes(subject: ChangeSubject, size: Mapping[str, float]) -> tuple[float, float]:
     """Tokens of a micro-batch on a rank in the new layout, and how often a step passes a layer of a stage
     forward; `size` has the card's micro-batch, sequence length and layers."""
-    layouts = asked_layouts(subject)
+    layouts = layout_change(subject)
     new, share = layouts.new.degrees, layouts.sample_share
     count = microbatch_count(subject.run.card) or 1
     several = count > 1 or new["pp"] > 1

@@ -75,7 +75,7 @@ def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
     chained = in_chains(subject, chosen)
     if not chained.any():
         return "none of them is in a chain of calls that one kernel could replace"
-    device, costs = _subject_accelerator(subject), subject.costs.node_costs.of_chains()
+    device, costs = _subject_accelerator(subject), subject.costs.node_costs.chain_costs()
     has_bytes = chained & ~np.isnan(costs.bytes)
     if not has_bytes.any():
         raise InputError("what such chains read and write is unknown", hint=_RECORD)

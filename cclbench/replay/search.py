@@ -21,7 +21,7 @@ from cclbench.record.rows import Row, builtins
 from cclbench.replay.answer import Replay
 from cclbench.replay.answer_rows import NS_PER_S, modelled_row
 from cclbench.replay.gradient_exchange import shards_parameters
-from cclbench.replay.layout import asked_relayout, changes_layout
+from cclbench.replay.layout import changes_layout, target_relayout
 from cclbench.replay.memory import MemoryNeed, held_state, memory_of
 from cclbench.replay.outcome import Predicted
 from cclbench.replay.rescale import cuts_sequences
@@ -233,7 +233,7 @@ class _LayoutMemory:
         """The trial with devices and memory; infeasible if a device has too little."""
         old = self.replay.layout
         try:
-            relayout = asked_relayout(old, trial.scenario.changes)
+            relayout = target_relayout(old, trial.scenario.changes)
         except ChangedRunError:
             raise
         except (InputError, UsageError) as error:

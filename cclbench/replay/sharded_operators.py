@@ -66,24 +66,24 @@ class TensorCutting:
         low, high = sorted((1 / self.k, 1.0))
         return BoundedFactor(sqrt(1 / self.k), low, high)
 
-    def of_category(self, category: str) -> BoundedFactor:
+    def category_factor(self, category: str) -> BoundedFactor:
         """Factor of a kernel by its category."""
         if category == "normalization" and not self.sequences:
             return BoundedFactor(1.0, 1.0, 1.0)
         return self.cut_factor if category in CUT else self.cut_or_whole_factor
 
-    def of_word(
+    def recorded_call_factor(
         self, name: str, shapes: str | None, dtypes: str | None, values: str | None, phase: str
     ) -> BoundedFactor | None:
         """Factor of a recorded call; None where its arguments do not determine it."""
-        return self.of_call(parse_call(name, shapes, dtypes, None, values), phase)
+        return self.call_factor(parse_call(name, shapes, dtypes, None, values), phase)
 
-    def of_call(self, call: Call, phase: str) -> BoundedFactor | None:
+    def call_factor(self, call: Call, phase: str) -> BoundedFactor | None:
         """Factor of a call; None where its arguments do not determine it."""
         if phase == "optimizer":
             return self.cut_factor
         if call.name in _MATRIX:
-            return self._of_product(call, _MATRIX[call.name])
+            return self._product_factor(call, _MATRIX[call.name])
         model = model_of(call.name)
         if model is not None and (model.family == _ATTENTION or call.name in ("aten::bmm", "aten::baddbmm")):
             return self.cut_factor
@@ -92,7 +92,7 @@ class TensorCutting:
             return self.cut_or_whole_factor if tensors else None
         return BoundedFactor(1.0, 1.0, 1.0) if self.hidden in tensors[0].shape else self.cut_factor
 
-    def _of_product(self, call: Call, first: int) -> BoundedFactor | None:
+    def _product_factor(self, call: Call, first: int) -> BoundedFactor | None:
         try:
             a, b = call.tensor(first), call.tensor(first + 1)
             old = self._roofline_s(cost_of(call))
@@ -143,7 +143,8 @@ def cut_kernels(run: Run, ranks: Iterable[int], cutting: TensorCutting) -> CutKe
         table = run.rank(rank).operators()
         words, word = _call_combinations(table)
         call_factors = [
-            factors.setdefault(combination, cutting.of_word(*combination)) for combination in words
+            factors.setdefault(combination, cutting.recorded_call_factor(*combination))
+            for combination in words
         ]
         combination_ns = np.bincount(word, table["device_ns"].to_numpy(), len(words))
         for combination, factor, ns in zip(words, call_factors, combination_ns.tolist(), strict=True):

@@ -10,11 +10,11 @@ import numpy as np
 
 from cclbench.normalize.cpu_host import RESUMED_NS
 from cclbench.replay.device import Device
-from cclbench.replay.host import Found, HostInstants, Wait, host_threads, thread_pauses
+from cclbench.replay.host import HostInstants, Wait, Waits, host_threads, thread_pauses
 from cclbench.replay.tables import GraphInput
 
 
-def silent_waits(rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]) -> Found:
+def silent_waits(rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]) -> Waits:
     """Add the points of such waits; return (device row, point of the return, lag in ns)."""
     return [*_step_ends(rank, device, points, inferred), *_program_end_waits(rank, device, points, inferred)]
 

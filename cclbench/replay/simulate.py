@@ -29,8 +29,8 @@ class GraphPieces:
 
     `piece` is each node's piece, `head` each piece's first node, `fed_by` the host piece that launches a
     piece's nodes (−1 for none); `source`, `target` (a piece), `lag` the terms of each piece's entry, in order
-    of piece, each piece's from `begin` on, shape (pieces + 1,); and `own` which of them come from the lane
-    itself (their lag is the head's gap).
+    of piece, each piece's from `begin` on, shape (pieces + 1,); and `in_lane` which of them come from the
+    lane itself (their lag is the head's gap).
     """
 
     piece: Int64
@@ -40,7 +40,7 @@ class GraphPieces:
     target: Int64
     lag: Int64
     begin: Int64
-    own: Mask
+    in_lane: Mask
     order: npt.NDArray[np.int64]
     """Pieces in an order in which each comes behind all that it waits for."""
 
@@ -160,7 +160,7 @@ def _by_launch(nodes: Nodes, cut: GraphPieces, by_lane: Int64) -> tuple[Int64, I
 def _piece_entries(nodes: Nodes, cut: GraphPieces, by_lane: Int64, by_launch: Int64) -> Int64:
     """When each piece's head may start; one that waits for nothing starts as measured."""
     source_piece = cut.piece[cut.source]
-    lag = np.where(cut.own, nodes.gap[cut.head[cut.target]], cut.lag)
+    lag = np.where(cut.in_lane, nodes.gap[cut.head[cut.target]], cut.lag)
     through = cut.fed_by[source_piece].tolist()
     lanes, launches = (by_lane[cut.source] + lag).tolist(), (by_launch[cut.source] + lag).tolist()
     pieces_of = source_piece.tolist()

@@ -38,7 +38,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay import tables
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.simulate import simulate_nodes
-from cclbench.replay.typical_work import TypicalWork, rank_roles, transfer_known, typical_work
+from cclbench.replay.typical_work import TypicalWork, rank_roles, separable_transfers, typical_work
 from cclbench.replay.windows import RankWindow, rank_windows, step_time, window_lengths
 
 CAUSES: Final = ("compute", "copy", "uneven stages", "transfer", "launch")
@@ -76,7 +76,7 @@ class StragglerSlowdown(NamedTuple):
 
 def straggler_slowdown(run: Run) -> StragglerSlowdown:
     """The run's; `InputError` where there is nothing to compare."""
-    return of_graph(build_graph(tables.graph_inputs(run)), rank_coordinates(run))
+    return graph_slowdown(build_graph(tables.graph_inputs(run)), rank_coordinates(run))
 
 
 def job_slowdown(run: Run) -> float:
@@ -100,7 +100,7 @@ def rank_coordinates(run: Run) -> dict[str, dict[int, int]]:
     return {dimension: by_rank for dimension, by_rank in placed.items() if len(set(by_rank.values())) > 1}
 
 
-def of_graph(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> StragglerSlowdown:
+def graph_slowdown(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> StragglerSlowdown:
     """The slowdown of a graph whose ranks stand in those places, by dimension."""
     nodes = graph.nodes
     replays, ranks, role, is_matched = _typical_replays(graph, placed)
@@ -135,7 +135,7 @@ def _typical_replays(
     """The replays, the ranks, the role of each, and which parts of collectives are matched."""
     ranks, role = rank_roles(graph, placed)
     several = graph.nodes.call[graph.nodes.kind == n.TRANSFER]
-    is_matched = transfer_known(graph)[several[graph.transfers.size[several] != 1]]
+    is_matched = separable_transfers(graph)[several[graph.transfers.size[several] != 1]]
     if not is_matched.any():
         raise InputError("no collective is matched across its ranks: waiting can't be told from transfer")
     replays = _TypicalReplays(graph, rank_windows(graph), typical_work(graph, role, ranks))

@@ -38,7 +38,7 @@ _ARRAYS: Final[dict[str, Any]] = {
     "direction": np.int8,
 }
 DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")
-UNTOLD: Final = -(1 << 62)
+UNSTATED: Final = -(1 << 62)
 """A time that no row tells."""
 STREAM_WAIT, EVENT_SYNC, STREAM_SYNC, CONTEXT_SYNC = range(4)
 _SYNCS: Final = {
@@ -115,7 +115,7 @@ class StatedSyncs:
     """Waits as the trace states them, in order of their calls' time; shape (waits,), −1 for unknown.
 
     `what` is STREAM_WAIT, ...; `call` the calling row's correlation, `stream` the one that waits or is waited
-    for, `event_stream` and `recorded` where and when the awaited event was recorded, ns, or `UNTOLD`.
+    for, `event_stream` and `recorded` where and when the awaited event was recorded, ns, or `UNSTATED`.
     """
 
     time: Int64
@@ -262,7 +262,7 @@ def _stated_syncs(files: Rank, clock: CommonClock) -> StatedSyncs | None:
     for batch in files.events(("sync",), columns):
         words = batch["name"].dictionary.to_pylist()
         what = np.array([_SYNCS.get(w, -1) for w in words], np.int64)[batch["name"].indices.to_numpy()]
-        there = (what >= 0) & _of_side(batch, "device")
+        there = (what >= 0) & _is_on_side(batch, "device")
         numbers = (batch[c].fill_null(-1).to_numpy() for c in columns[1:-1])
         parts.append(np.stack([what, *numbers])[:, there].astype(np.int64))
     what, start, device, stream, call, event_stream, record = np.concatenate(
@@ -271,14 +271,14 @@ def _stated_syncs(files: Rank, clock: CommonClock) -> StatedSyncs | None:
     if not len(what):
         return None
     calls = np.unique(np.concatenate([call, record]))
-    begun = np.full(len(calls), UNTOLD)
+    begun = np.full(len(calls), UNSTATED)
     for batch in files.events(("other", "sync"), ("correlation", "start_ns", "side")):
         correlation = batch["correlation"].fill_null(-1).to_numpy()
         at = np.minimum(np.searchsorted(calls, correlation), len(calls) - 1)
-        hit = (calls[at] == correlation) & (correlation >= 0) & _of_side(batch, "host")
+        hit = (calls[at] == correlation) & (correlation >= 0) & _is_on_side(batch, "host")
         begun[at[hit]] = clock.on_common_clock(batch["start_ns"].to_numpy()[hit])
     call_time, record_time = (begun[np.searchsorted(calls, correlations)] for correlations in (call, record))
-    time = np.where(call_time != UNTOLD, call_time, clock.on_common_clock(start))
+    time = np.where(call_time != UNSTATED, call_time, clock.on_common_clock(start))
     order = np.argsort(time, kind="stable")
     sync_columns = (time, what, device, stream, call, event_stream, record_time)
     return StatedSyncs(*(column[order] for column in sync_columns))
@@ -341,7 +341,7 @@ def _batch_rows(
     batch: pa.RecordBatch, kind: str, clock: CommonClock, of_call: Mapping[int, int], side: str | None
 ) -> RankRows:
     if side is not None:
-        batch = batch.filter(pa.array(_of_side(batch, side)))
+        batch = batch.filter(pa.array(_is_on_side(batch, side)))
     start = batch["start_ns"].to_numpy()
     keys = batch["collective"]
     row = np.full(len(batch), -1, np.int64)
@@ -371,7 +371,7 @@ def _batch_rows(
     )
 
 
-def _of_side(batch: pa.RecordBatch, side: str) -> Mask:
+def _is_on_side(batch: pa.RecordBatch, side: str) -> Mask:
     words = batch["side"].dictionary.to_pylist()
     return np.asarray(batch["side"].indices.to_numpy() == (words.index(side) if side in words else -1))
 

@@ -10,13 +10,13 @@ from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
 
 
-def of_groups(subject: ChangeSubject, *kinds: str) -> dict[tuple[str, str], Int64]:
+def transfers_by_group(subject: ChangeSubject, *kinds: str) -> dict[tuple[str, str], Int64]:
     """Transfers of those kinds within windows by (kind, group) of several ranks, whose payload is known and
     whose waiting is told from transfer: their nodes."""
     nodes, calls = subject.graph.nodes, subject.graph.transfers
     at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0) & (subject.since >= 0))
     call = nodes.call[at]
-    at = at[calls.known[call] & (calls.bytes[call] > 0)]
+    at = at[calls.is_split[call] & (calls.bytes[call] > 0)]
     by_group: dict[tuple[str, str], list[int]] = {}
     for node, call_index in zip(at.tolist(), nodes.call[at].tolist(), strict=True):
         kind, group = calls.kind[call_index], calls.group[call_index]

@@ -86,7 +86,7 @@ def typical_work(graph: Graph, role: Int64, ranks: Sequence[int]) -> TypicalWork
     computes = nodes.kind[at] == n.COMPUTE
     even[at[computes]] = _evening_factors(row_role[computes], nodes.name[at[computes]], usual[computes], size)
     transfers = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.step >= 0))
-    transfers = transfers[transfer_known(graph)[nodes.call[transfers]]]
+    transfers = transfers[separable_transfers(graph)[nodes.call[transfers]]]
     dur[transfers] = _usual_transfers(graph, transfers)
     lead, awaited, undelayed = np.zeros((3, len(nodes)), np.int64)
     launched, launch_lead = _launch_leads(graph, at)
@@ -159,9 +159,9 @@ def _least_by_code(code: Int64, values: npt.NDArray[_Number]) -> tuple[Int64, In
     return code[rows], rows, values[rows]
 
 
-def transfer_known(graph: Graph) -> Mask:
+def separable_transfers(graph: Graph) -> Mask:
     """Calls whose transfer is told from waiting, of one rank too: nobody waits there; shape (calls,)."""
-    return np.asarray(graph.transfers.known | (graph.transfers.size == 1))
+    return np.asarray(graph.transfers.is_split | (graph.transfers.size == 1))
 
 
 def _usual_transfers(graph: Graph, at: Int64) -> Float:

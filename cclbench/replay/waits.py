@@ -81,13 +81,13 @@ class DeviceLaunches:
 class RowWaits:
     """Rows (`source`) that others (`target`) waited for, and how long after their end those began, ns.
 
-    `seen` are those that some row of the same two streams shows, the others are taken for granted.
+    `is_observed` are those that some row of the same two streams shows, the others are taken for granted.
     """
 
     source: Int64
     target: Int64
     lag: Int64
-    seen: Mask
+    is_observed: Mask
 
 
 def between_streams(rows: DeviceLaunches, doubt: int, grain: int) -> RowWaits:

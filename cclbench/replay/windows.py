@@ -246,7 +246,7 @@ class StepPace:
         nodes = graph.nodes
         in_window = since >= 0
         parts = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
-        parts = parts[graph.transfers.known[nodes.call[parts]]]
+        parts = parts[graph.transfers.is_split[nodes.call[parts]]]
         _, instance = np.unique(graph.transfers.instance[nodes.call[parts]], return_inverse=True)
         in_window[parts] = np.bincount(instance, in_window[parts])[instance] > 0
         return in_window

@@ -45,7 +45,7 @@ def check_source(
         if not opened.files:
             raise InputError("holds no traces to check", where=str(source))
         traces = replace(opened, evidence=())  # its times would stay as they are in the changed traces
-        reading = CheckedReading.of_run(ingest(traces, Store(Path(folder) / "store"), options))
+        reading = CheckedReading.from_run(ingest(traces, Store(Path(folder) / "store"), options))
         checks = (check_agreements(reading), check_relations(traces, reading, options, Path(folder)))
         for outcome in chain(*checks):
             outcomes.append(outcome)

@@ -114,7 +114,7 @@ def _change_batches(trace: Trace, changed: Trace, change: TraceChange) -> Iterat
         if field.name != "batches":
             setattr(changed, field.name, getattr(trace, field.name))
     changed.facts = change.change_facts(trace.facts)
-    changed.told = _change_payloads(trace.told, change)
+    changed.stated_payloads = _change_payloads(trace.stated_payloads, change)
     changed.base_ns = None if trace.base_ns is None else change.change_base(trace.base_ns)
     changed.device_steps = [_change_step(step, change) for step in trace.device_steps]
 

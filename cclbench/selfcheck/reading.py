@@ -38,7 +38,7 @@ class CheckedReading:
     findings: list[Finding]
 
     @classmethod
-    def of_run(cls, run: Run) -> CheckedReading:
+    def from_run(cls, run: Run) -> CheckedReading:
         """Compute all measured and derived figures."""
         computed = api.metrics(run, model=False)
         return cls(computed, list(computed.figures), list(diagnose_run(computed).findings))

@@ -291,4 +291,4 @@ def _read_changed(relation: Relation, options: Options, folder: Path) -> Checked
             reader = ChangedReader(trace_reader(name), relation.trace_change)
             stack.enter_context(READERS.temporarily_replaced(name, reader))
         run = ingest(source, Store(folder / "store"), options)
-    return CheckedReading.of_run(run)
+    return CheckedReading.from_run(run)

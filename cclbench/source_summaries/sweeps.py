@@ -119,7 +119,7 @@ class _SummarisedSweep:
         return {each.size: each for each in self.checked.size_deviations} if self.checked else {}
 
     @property
-    def of_model(self) -> float | None:
+    def model_share(self) -> float | None:
         """Median over sizes of measured / predicted bandwidth; None without a prediction."""
         ratios = [each.predicted_s / each.measured_s for each in self.deviations.values()]
         return median(ratios) if ratios else None
@@ -238,8 +238,8 @@ def _validation(
     if isinstance(system, str):
         return None, f"no model: {system}"
     (checked,) = validate_sweeps(sweeps, system)
-    if isinstance(checked.found, NoPrice):
-        return None, f"no model of {system.id}: {checked.found.reason}"
+    if isinstance(checked.deviations, NoPrice):
+        return None, f"no model of {system.id}: {checked.deviations.reason}"
     return checked, None
 
 
@@ -301,7 +301,7 @@ def _overview(sweeps: Sequence[_SummarisedSweep], *, by_file: bool) -> FigureTab
             sweep.setting.nodes,
             max((point.busbw for point in sweep.points.values() if point.busbw), default=None),
             None if (latency := _latency(sweep.points)) is None else latency[1],
-            sweep.of_model,
+            sweep.model_share,
             sweep.wrong,
             ", ".join(size_text(size) for _, (size, _) in _dips(sweep.points)) or None,
         )
@@ -349,10 +349,10 @@ def _sweep_sentences(sweep: _SummarisedSweep) -> Iterator[str]:
         before, after = (f"{humanise(busbw, 'B/s')} at {size_text(size)}" for size, busbw in (low, high))
         sizes = first_few([size_text(size) for _, (size, _) in dips])
         yield f"Bandwidth dips at {sizes}: {after} after {before}."
-    if sweep.of_model is not None:
+    if sweep.model_share is not None:
         within = sum(each.is_within_band for each in by_size.values())
         yield (
-            f"{humanise(sweep.of_model, 'ratio')} of the model's bandwidth in the median of {len(by_size)}"
+            f"{humanise(sweep.model_share, 'ratio')} of the model's bandwidth in the median of {len(by_size)}"
             f" sizes, {within} of them within its 80 % band."
         )
     checked = sum(point.wrong is not None for point in points.values())

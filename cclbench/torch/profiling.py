@@ -168,8 +168,8 @@ class TorchProfile:
                 rank=rank,
                 profiler="torch.profiler",
                 records=self._recording.enabled_names,
-                unprofiled=StepPhase.of_seconds([seconds(*step) for step in self._unprofiled]),
-                profiled=StepPhase.of_seconds([seconds(*step) for step in self._profiled]),
+                unprofiled=StepPhase.from_seconds([seconds(*step) for step in self._unprofiled]),
+                profiled=StepPhase.from_seconds([seconds(*step) for step in self._profiled]),
             )
             write_step_times(times, self._folder)
             self.overhead = times.relative_overhead

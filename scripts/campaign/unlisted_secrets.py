@@ -176,14 +176,14 @@ def variants(content: bytes) -> Iterator[Callable[[str, Planting], bytes]]:  # n
         yield lambda secret, plant: wandb_file(plant("loss", secret), 2.0)
         yield lambda secret, plant: wandb_file("note", plant("loss", secret))
     elif content[:6] == b"SQLite":
-        yield from _of_database(content)
+        yield from _database_plantings(content)
     elif content[:1] == b"\x80":
         value = load_plain(content)
         for i in range(_count_texts(value)):
             yield lambda secret, plant, i=i: pickle.dumps(_planted(value, i, secret, plant), 2)
         yield lambda secret, _: content + secret.encode()
     elif (planes := _planes_of(content)) is not None:
-        yield from _of_planes(content, planes)
+        yield from _plane_plantings(content, planes)
     elif (documents := _documents(content)) is not None:
         for at, document in enumerate(documents[:3]):
             for i in range(_count_texts(document)):
@@ -258,7 +258,7 @@ def _planted(value: Any, at: int, secret: str, plant: Planting) -> Any:
     return plant(value, secret) if isinstance(value, str) else value
 
 
-def _of_database(content: bytes) -> Iterator[Callable[[str, Planting], bytes]]:
+def _database_plantings(content: bytes) -> Iterator[Callable[[str, Planting], bytes]]:
     def changed(*statements: tuple[str, tuple[object, ...]]) -> bytes:
         with closing(sqlite3.connect(":memory:")) as base:
             base.deserialize(content)
@@ -308,7 +308,7 @@ def _planes_of(content: bytes) -> list[Any] | None:
             return None
 
 
-def _of_planes(content: bytes, planes: list[Any]) -> Iterator[Callable[[str, Planting], bytes]]:
+def _plane_plantings(content: bytes, planes: list[Any]) -> Iterator[Callable[[str, Planting], bytes]]:
     files = importlib.import_module("helpers.xplane_files")
 
     def sized(number: int, value: bytes) -> bytes:

@@ -20,7 +20,7 @@ from helpers.hand_values import main, reason, run_parts, values
 import cclbench
 from cclbench.analyzers import stand_ins
 from cclbench.analyzers.view.allocator import RECOMPUTED, Calls, Owners, Site
-from cclbench.analyzers.view.histories import of_run
+from cclbench.analyzers.view.histories import run_histories
 from cclbench.analyzers.view.memory_changes import (
     MemoryAccount,
     with_batch,
@@ -71,7 +71,7 @@ def test_a_snapshot_by_hand(tmp_path: Path) -> None:
         ("out_of_memory", None, None, None): 0,
     }
     assert {one["source"] for one in run.rows if one["value"] is not None} == {"memory_snapshot"}
-    (history,) = of_run(run)
+    (history,) = run_histories(run)
     assert history.allocated.tolist() == [150, 450, 450, 650, 600, 600, 400, 400]
     assert history.reserved.tolist() == [4000, 4000, 8192, 8192, 8192, 8192, 8192, 8192]
     assert history.time_ns.tolist() == [1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000]
@@ -79,7 +79,7 @@ def test_a_snapshot_by_hand(tmp_path: Path) -> None:
 
 
 def test_all_of_the_peak_is_a_call_sites_or_older_than_the_recording(tmp_path: Path) -> None:
-    (history,) = of_run(measured(tmp_path, a=snapshot()))
+    (history,) = run_histories(measured(tmp_path, a=snapshot()))
     older, sites = history.owners.owners_at(history.peak_moment)
     assert older == Site(None, 150, 2)
     assert [site for _, site in sites] == [
@@ -113,7 +113,7 @@ def at_the_end(reserved_unused: int, fragmentation: float) -> dict[Any, Any]:
 def test_without_a_history_only_the_end_is_known(tmp_path: Path) -> None:
     run = measured(tmp_path, a=snapshot([segment(block(4096, 512), block(4608, 512, "inactive"))], []))
     assert figures(run) == at_the_end(512, 0)
-    (history,) = of_run(run)
+    (history,) = run_histories(run)
     assert (history.recorded, history.allocated.tolist()) == (False, [512])
     no_share, share = (one for one in run.rows if one["metric"] == "memory.fragmentation")
     assert (no_share["stat"], no_share["value"]) == (None, None)
@@ -147,7 +147,7 @@ def test_a_device_without_events_beside_one_with_some_did_not_change(tmp_path: P
     blocks = segment(block(4096, 900)), segment(block(1 << 20, 5000), address=1 << 20, device=1)
     run = measured(tmp_path / "devices", a=snapshot([*blocks], [event("alloc", 4096, 900)], []))
     assert peaks(run) == {(None, None): 5000, (None, "device 0"): 900, (None, "device 1"): 5000}
-    assert [history.has_changes for history in of_run(run)] == [True, False]
+    assert [history.has_changes for history in run_histories(run)] == [True, False]
     # A snapshot without a history beside another leaves the peak partial.
     run = measured(tmp_path, a=snapshot(), b=snapshot([segment(block(4096, 9000))], []))
     (peak,) = (row for row in run.rows if row["metric"] == "memory.peak_allocated" and row["value"])
@@ -247,7 +247,7 @@ def account(rows: list[tuple[int, ...]] = ROWS, moments: int = 14) -> MemoryAcco
     sites, number = (None, *(f"line {n}" for n in range(len(rows)))), np.arange(len(rows))
     calls = Calls(MODULES, module, PHASES, phase)
     owners = Owners(sites, moments, number + 1, size, number, begin, end, released=end, calls=calls)
-    return MemoryAccount.of_blocks(owners)
+    return MemoryAccount.from_owners(owners)
 
 
 def test_a_checkpointed_module_frees_what_it_saves_and_allocates_it_again() -> None:
@@ -297,7 +297,7 @@ def test_what_cannot_be_checkpointed(change: dict[str, object], message: str) ->
     assert recorded.owners.calls is not None
     owners = replace(recorded.owners, calls=replace(recorded.owners.calls, **change))
     with pytest.raises(InputError, match=message):
-        with_checkpoints(MemoryAccount.of_blocks(owners), "Block")
+        with_checkpoints(MemoryAccount.from_owners(owners), "Block")
 
 
 def test_modules_are_named_by_class_or_path() -> None:

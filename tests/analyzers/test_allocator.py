@@ -11,7 +11,7 @@ import numpy as np
 from helpers.hand_made import Evidence, a_rank, event
 
 from cclbench.analyzers.view.allocator import OLDER, Blocks, History, Owners
-from cclbench.analyzers.view.histories import of_run, of_trace
+from cclbench.analyzers.view.histories import run_histories, trace_histories
 
 
 def ns(*numbers: int) -> np.ndarray:
@@ -89,7 +89,7 @@ ROWS = [
 
 
 def test_each_device_has_its_events_in_order_of_time_and_the_cpu_comes_first() -> None:
-    found = list(of_trace(a_rank(ROWS).tables, rank=4, source="kineto"))
+    found = list(trace_histories(a_rank(ROWS).tables, rank=4, source="kineto"))
     assert [(h.source, h.file, h.rank, h.device) for h in found] == [
         ("kineto", None, 4, device) for device in (None, 0, 1)
     ]
@@ -99,7 +99,7 @@ def test_each_device_has_its_events_in_order_of_time_and_the_cpu_comes_first() -
     assert [None if h.reserved is None else h.reserved.tolist() for h in found] == [None, [500, 1000], None]
     # A trace without allocator events has no history.
     for rows in ([], [event("other", 1, 2, name="else", bytes=9)]):
-        assert list(of_trace(a_rank(rows).tables, rank=0)) == []
+        assert list(trace_histories(a_rank(rows).tables, rank=0)) == []
 
 
 def a_run() -> Any:
@@ -111,10 +111,10 @@ def a_run() -> Any:
 
 
 def test_a_run_tells_of_its_ranks_own_devices_and_then_of_snapshots() -> None:
-    found = [(h.source, h.rank, h.device, h.allocated.tolist()) for h in of_run(a_run())]
+    found = [(h.source, h.rank, h.device, h.allocated.tolist()) for h in run_histories(a_run())]
     own = [(0, [100, 300]), (1, [200, 250])]
     expected = [*(("kineto", rank, *one) for rank in (0, 1) for one in own), ("kineto", 2, None, [60, 40])]
     expected += [("memory_snapshot", None, 0, [77])]
     assert found == expected
-    assert [h.rank for h in of_run(a_run(), traced=[1])] == [1, 1, None]
-    assert [h.rank for h in of_run(a_run(), traced=[])] == [None]
+    assert [h.rank for h in run_histories(a_run(), traced=[1])] == [1, 1, None]
+    assert [h.rank for h in run_histories(a_run(), traced=[])] == [None]

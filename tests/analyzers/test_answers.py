@@ -32,8 +32,8 @@ def bound(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def test_all_ranks_values_of_a_metric_come_back() -> None:
     kept = Answers(["a", "b"])
     for rank in (0, 3, 4):
-        kept.add_answer(rank, RankAnswers.of("steps" if rank else "trace", {"a": values(rank)}))
-        kept.add_answer(rank, RankAnswers.of("steps" if rank else "trace", {"b": []}))
+        kept.add_answer(rank, RankAnswers.from_values("steps" if rank else "trace", {"a": values(rank)}))
+        kept.add_answer(rank, RankAnswers.from_values("steps" if rank else "trace", {"b": []}))
     assert kept.policies == {0: "trace", 3: "steps", 4: "steps"}
     found = kept.values_of("a")
     assert found == {rank: values(rank) for rank in (0, 3, 4)}
@@ -52,7 +52,7 @@ def test_arrays_come_back() -> None:
         orders = {"a": arrays, "b": arrays[::-1]}
         kept.add_answer(
             rank,
-            RankAnswers.of(
+            RankAnswers.from_values(
                 "steps",
                 {
                     name: [Value(value=1.0, detail=[one + rank for one in own])]

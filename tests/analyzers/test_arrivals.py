@@ -24,7 +24,7 @@ from cclbench.analyzers.view.arrivals import (
 from cclbench.analyzers.view.collectives import Label, collective_payloads
 from cclbench.analyzers.view.exchanged import ExchangedBytes, exchanged_bytes
 from cclbench.analyzers.view.exposed import Exposed, split_exposed
-from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, rank_meetings
+from cclbench.analyzers.view.meetings import CollectiveInstances, rank_meetings, value_over_instances
 from cclbench.analyzers.waiting import mean_over_instances
 from cclbench.ground.intervals import union
 
@@ -161,7 +161,7 @@ def three_ranks() -> dict[int, list[Value]]:
 
 def listed(found: CollectiveInstances) -> list[tuple[int, ...]]:
     """Instance's place, rank, arrival, before and step of each row."""
-    columns = (found.of, found.rank, found.arrival_ns, found.before, found.step)
+    columns = (found.instance_of_row, found.rank, found.arrival_ns, found.before, found.step)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -188,7 +188,7 @@ def test_instances_of_groups_are_without_sends_and_receives() -> None:
 
 def test_a_figure_over_instances_leaves_out_what_its_ranks_do_and_instances_that_lack_one() -> None:
     ranks = three_ranks()
-    value = of_instances(ranks, rank_meetings(ranks), 1.5, "so")
+    value = value_over_instances(ranks, rank_meetings(ranks), 1.5, "so")
     assert (value.value, value.reason) == (1.5, "so")
     assert value.left_out == {"a": 3, "instances that lack a rank in the windows": 1}
     assert value.coverage == Coverage(3 + 3 + 2, 15, 3, 6)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from formats.test_otlp_spans import line, span
 from formats.test_serving import VLLM
-from helpers.hand_made import Evidence, a_rank, card, compute, event, launch, of_run, window
+from helpers.hand_made import Evidence, a_rank, card, compute, event, launch, values_of_run, window
 from helpers.hand_values import in_ns, main, parts, reason, run_parts, values
 
 import cclbench
@@ -278,24 +278,24 @@ def test_an_impossible_share_is_no_number() -> None:
     assert found.reason == "decode would need 20 of the memory's peak: card and evidence disagree"
 
 
-def of_client(**changes: Any) -> Value:
+def client_mbu(**changes: Any) -> Value:
     """Of a client that states 20 ms a token and 100 output tokens a second, served by two devices."""
     own = {"source": "serving", "file": "a.json", "benchmark": 0, "unit": "s"}
     told = (("tpot", "mean", 0.02), ("output_throughput", None, 100.0))
     rows = [own | {"figure": figure, "stat": stat, "value": value} for figure, stat, value in told]
-    (found,) = of_run("memory.mbu", Evidence(serving=rows), card=card(**SERVED | changes))
+    (found,) = values_of_run("memory.mbu", Evidence(serving=rows), card=card(**SERVED | changes))
     return found
 
 
 def test_a_clients_rates_tell_how_many_sequences_decode_at_once() -> None:
     """100 / s · 20 ms = 2 sequences over two replicas of one device, 8 tokens each."""
-    found = of_client()
+    found = client_mbu()
     assert found.value == pytest.approx((2000 + 1 * 8 * 20) / (0.02 * A100))
     assert (found.status, found.provenance, found.source) == ("ok", "derived", "serving")
     assert "; 1 sequences decode at once" in (found.reason or "")
-    split = of_client(parallelism={"tp": 2})
+    split = client_mbu(parallelism={"tp": 2})
     assert split.value == pytest.approx((1000 + 2 * 8 * 20) / (0.02 * A100))
-    assert of_client(hardware__count=None).reason == "the workload card lacks hardware.count"
+    assert client_mbu(hardware__count=None).reason == "the workload card lacks hardware.count"
 
 
 def test_a_clients_file_without_a_card_says_what_is_needed(test_data: Path, evidence_store: Path) -> None:

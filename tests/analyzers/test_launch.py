@@ -29,7 +29,7 @@ def work(*told: tuple[int, int, int, int]) -> list[dict[str, object]]:
     ]
 
 
-def of_100(*told: tuple[int, int, int, int], rank: int = 0) -> RankView:
+def rank_of_100_ns(*told: tuple[int, int, int, int], rank: int = 0) -> RankView:
     return a_rank(work(*told), [window(0, 100)], rank=rank)
 
 
@@ -69,7 +69,7 @@ def test_a_call_takes_its_own_duration_and_a_graph_is_one() -> None:
 
 
 def test_a_kernel_that_begins_before_its_call_is_left_out_of_the_delay_and_counted() -> None:
-    rank = of_100((0, 1, 5, 8), (30, 31, 29, 32))
+    rank = rank_of_100_ns((0, 1, 5, 8), (30, 31, 29, 32))
     first = values(rank, "launch.delay")[0]
     assert first.value == pytest.approx(5 * NS)
     assert first.words == "left out: 1 calls that begin after their kernel"
@@ -77,7 +77,7 @@ def test_a_kernel_that_begins_before_its_call_is_left_out_of_the_delay_and_count
     queue = values(rank, "launch.queue_length")[0]
     assert (queue.value, queue.status) == (pytest.approx(8 / 100), "partial")
     assert queue.words == "left out: 1 that begin before their call"
-    assert "no launch in the window is usable" in reason(of_100((30, 31, 29, 32)), "launch.delay")
+    assert "no launch in the window is usable" in reason(rank_of_100_ns((30, 31, 29, 32)), "launch.delay")
 
 
 def test_a_kernel_that_begins_with_its_call_waited_for_nothing() -> None:
@@ -92,12 +92,12 @@ def test_a_kernel_that_begins_with_its_call_waited_for_nothing() -> None:
 
 
 def test_ranks_delays_count_call_by_call() -> None:
-    other = of_100((0, 2, 4, 5), (9, 11, 13, 14), (18, 20, 22, 23), rank=1)
-    run = in_ns(run_parts("launch.delay", of_100((0, 1, 10, 11)), other))
+    other = rank_of_100_ns((0, 2, 4, 5), (9, 11, 13, 14), (18, 20, 22, 23), rank=1)
+    run = in_ns(run_parts("launch.delay", rank_of_100_ns((0, 1, 10, 11)), other))
     assert run[None] == pytest.approx((10 + 3 * 4) / 4)
     assert run["after_call"] == pytest.approx((9 + 3 * 2) / 4)
     # A rank whose launches are unusable makes the run's delay partial.
-    row = rows_of("launch.delay", of_100((30, 31, 29, 32)), of_100((0, 1, 10, 13), rank=1))[0]
+    row = rows_of("launch.delay", rank_of_100_ns((30, 31, 29, 32)), rank_of_100_ns((0, 1, 10, 13), rank=1))[0]
     assert (row["value"], row["status"]) == (pytest.approx(10 * NS), "partial")
     assert (row["coverage"], row["coverage_time"]) == (1 / 2, 3 / 6)
 
@@ -111,8 +111,8 @@ def test_what_begins_outside_the_windows_is_no_kernel_of_them() -> None:
 
 def test_ranks_shares_of_launch_bound_work_count_by_kernels_and_by_time() -> None:
     """On one rank 2 of 2 ns are short; on the other of four kernels three of 1 ns, beside 27."""
-    one = of_100((0, 5, 10, 12))
-    other = of_100((0, 5, 6, 7), (9, 14, 15, 16), (18, 23, 24, 25), (40, 45, 50, 77), rank=1)
+    one = rank_of_100_ns((0, 5, 10, 12))
+    other = rank_of_100_ns((0, 5, 6, 7), (9, 14, 15, 16), (18, 23, 24, 25), (40, 45, 50, 77), rank=1)
     assert run_parts("launch.short_kernels", one, other)[None] == pytest.approx(4 / 5)
     assert run_parts("compute.launch_bound_share", one, other)[None] == pytest.approx(5 / 32)
 
@@ -126,7 +126,7 @@ def test_a_graphs_kernels_are_short_where_together_they_take_less_than_its_launc
     longer = [*ROWS[:5], *ROWS[6:9], compute(50, 57, correlation=3)]
     assert main(a_rank(longer, [window(0, 100)]), "launch.short_kernels") == pytest.approx(1 / 4)
     # A kernel as long as its call is not.
-    assert main(of_100((0, 10, 20, 30)), "launch.short_kernels") == 0
+    assert main(rank_of_100_ns((0, 10, 20, 30)), "launch.short_kernels") == 0
 
 
 def test_the_launch_bound_share_is_of_compute_time() -> None:
@@ -225,8 +225,8 @@ def test_streams_of_several_devices_are_named_with_theirs() -> None:
 
 def test_ranks_count_as_many_times_as_they_launch() -> None:
     """A call of 10 ns on one rank, three of 2, 2 and 5 ns on the other."""
-    one = of_100((0, 10, 20, 21))
-    other = of_100((0, 2, 9, 12), (20, 22, 29, 32), (40, 45, 49, 52), rank=1)
+    one = rank_of_100_ns((0, 10, 20, 21))
+    other = rank_of_100_ns((0, 2, 9, 12), (20, 22, 29, 32), (40, 45, 49, 52), rank=1)
     run = {row["stat"]: row for row in rows_of("launch.call_time", one, other) if row["rank"] is None}
     assert run[None]["value"] == pytest.approx(19 / 4 * NS)
     assert run["p50"]["value"] == pytest.approx((10 + 3 * 2) / 4 * NS)

@@ -47,7 +47,7 @@ KINDS |= {"hockney": ("all_reduce",)}
 
 def test_coverage_counts_rows_and_their_time_and_a_number_is_partial_by_it() -> None:
     used, durations = np.array([True, False, True]), np.array([5, 7, 11])
-    assert Coverage.of_rows(used, durations) == Coverage(2, 3, 16, 23)
+    assert Coverage.from_rows(used, durations) == Coverage(2, 3, 16, 23)
     # A number is partial by its coverage and what is no number stays so.
     assert Value(value=1.0, coverage=Coverage(1, 2)).status == "partial"
     assert Value(value=1.0, coverage=Coverage(2, 2), status="partial").status == "ok"
@@ -99,19 +99,19 @@ def test_words_are_the_reason_and_what_is_left_out_which_adds_up() -> None:
     assert total_coverage(values[1:2]) is None
 
 
-def of_ranks(*values: Value | Sequence[Value]) -> dict[int, Sequence[Value]]:
+def values_by_rank(*values: Value | Sequence[Value]) -> dict[int, Sequence[Value]]:
     return {rank: [own] if isinstance(own, Value) else own for rank, own in enumerate(values)}
 
 
 def test_a_mean_over_ranks_weighs_each_by_its_weight() -> None:
-    (whole,) = mean_over_ranks(of_ranks(Value(value=2.0), Value(value=4.0, weight=3)))
+    (whole,) = mean_over_ranks(values_by_rank(Value(value=2.0), Value(value=4.0, weight=3)))
     assert whole.value == (2 + 3 * 4) / 4
-    (whole,) = mean_over_ranks(of_ranks(Value(value=0.0), Value(value=4.0)))
+    (whole,) = mean_over_ranks(values_by_rank(Value(value=0.0), Value(value=4.0)))
     assert whole.value == 2
-    assert not [*mean_over_ranks(of_ranks(Value(value=2.0, weight=0)))]
+    assert not [*mean_over_ranks(values_by_rank(Value(value=2.0, weight=0)))]
     # The largest of the ranks may be zero or less.
-    assert [v.value for v in max_over_ranks(of_ranks(Value(value=0.0), Value(value=-2.0)))] == [0]
-    assert [v.value for v in max_over_ranks(of_ranks(Value(value=-3.0), Value(value=-2.0)))] == [-2]
+    assert [v.value for v in max_over_ranks(values_by_rank(Value(value=0.0), Value(value=-2.0)))] == [0]
+    assert [v.value for v in max_over_ranks(values_by_rank(Value(value=-3.0), Value(value=-2.0)))] == [-2]
 
 
 def test_ranks_are_combined_by_what_their_values_are_about_steps_aside() -> None:

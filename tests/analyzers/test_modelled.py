@@ -152,16 +152,16 @@ def test_what_was_measured_stays() -> None:
     assert of_rank["reason"] == why
 
 
-def of_ranks(*views: RankView) -> list[dict[str, Any]]:
+def modelled_rows(*views: RankView) -> list[dict[str, Any]]:
     """The rows of those ranks where stand-ins are wanted."""
     answers, policies = {view.rank: modelled(view) for view in views}, {view.rank: "steps" for view in views}
-    rows = metric_rows(METRICS.get(METRIC), answers, policies, [], asked="steps", source="kineto")
+    rows = metric_rows(METRICS.get(METRIC), answers, policies, [], default_window="steps", source="kineto")
     return builtins(rows)
 
 
 def test_a_run_does_not_average_measured_ranks_with_modelled_ones() -> None:
     told = reduce(64 << 20, 0, 5 * MS, instance=1, arrival_ns=0, wait_ns=MS, transfer_ns=4 * MS)
-    own, *_ = rows = of_ranks(a_talk(told, rank=0), a_talk(reduce(64 << 20, 0, 5 * MS), rank=1))
+    own, *_ = rows = modelled_rows(a_talk(told, rank=0), a_talk(reduce(64 << 20, 0, 5 * MS), rank=1))
     assert (own["value"], own["provenance"]) == (pytest.approx(2e-3), "measured")
     assert "1 of 2 ranks left out: modelled, since" in own["reason"]
     assert not [row for row in rows if row["rank"] is None and row["stat"] in ("low", "high")]
@@ -170,7 +170,7 @@ def test_a_run_does_not_average_measured_ranks_with_modelled_ones() -> None:
 
 def test_ranks_that_are_all_modelled_have_a_modelled_mean_with_a_band() -> None:
     """Two ranks, each with one call in two steps."""
-    rows = of_ranks(*(a_talk(reduce(size << 20, 0, 5 * MS), rank=size) for size in (4, 16)))
+    rows = modelled_rows(*(a_talk(reduce(size << 20, 0, 5 * MS), rank=size) for size in (4, 16)))
     own = {row["stat"]: row for row in rows if row["rank"] is None and row["collective"] is None}
     both = zip(priced("all_reduce", 4 << 20), priced("all_reduce", 16 << 20), strict=True)
     assert [own[s]["value"] for s in ("low", None, "high")] == pytest.approx([(a + b) / 4 for a, b in both])

@@ -49,7 +49,9 @@ def a_metric(per_rank: object, **more: Any) -> Metric:
 def a_row(values: dict[int, list[Value]], **metric: Any) -> list[dict[str, Any]]:
     """Rows of a metric of those values of ranks."""
     policies = dict.fromkeys(values, "steps")
-    made = metric_rows(a_metric(None, **metric), values, policies, [], asked="steps", source="kineto")
+    made = metric_rows(
+        a_metric(None, **metric), values, policies, [], default_window="steps", source="kineto"
+    )
     return builtins(made)
 
 
@@ -159,7 +161,7 @@ def test_values_cross_process_boundaries() -> None:
         found = []
         for metric in chosen:
             told, own = of_run.get(metric.name, []), {0: of_rank.get(metric.name, [])}
-            found += metric_rows(metric, own, {0: "steps"}, told, asked="steps", source="kineto")
+            found += metric_rows(metric, own, {0: "steps"}, told, default_window="steps", source="kineto")
         return found
 
     assert rows(sent) == rows(values)
@@ -259,7 +261,7 @@ def test_a_strangers_defect_is_told_in_so_many_characters_and_our_own_is_raised(
 
 def told_rows(told: list[Value], ranks: dict[int, list[Value]], policies: dict[int, str]) -> list[dict]:
     """Rows of a metric that files beside the traces tell of, too."""
-    rows = metric_rows(a_metric(None), ranks, policies, told, asked="annotations", source="kineto")
+    rows = metric_rows(a_metric(None), ranks, policies, told, default_window="annotations", source="kineto")
     return builtins(rows)
 
 

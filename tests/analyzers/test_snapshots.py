@@ -15,7 +15,7 @@ from analyzers.test_traced_blocks import EVENTS, OPERATORS, history
 from cclbench.analyzers.view.allocator import Blocks, History, Owners, Site
 from cclbench.analyzers.view.leaks import SiteGrowth, growth_by_site
 from cclbench.analyzers.view.memory_groups import GROUPINGS, block_groups, group_levels
-from cclbench.analyzers.view.snapshots import of_snapshots
+from cclbench.analyzers.view.snapshots import snapshot_histories
 from cclbench.ground.evidence_schema import ALLOCATIONS, ALLOCATOR_ANNOTATIONS, MEMORY_BLOCKS
 
 Told = tuple[str, int | None, int]
@@ -41,7 +41,7 @@ def histories(
     blocks: Sequence[dict[str, Any]],
     annotations: Sequence[dict[str, Any]] = (),
 ) -> list[History]:
-    return of_snapshots(
+    return snapshot_histories(
         pa.Table.from_pylist(list(events), schema=ALLOCATIONS),
         pa.Table.from_pylist(list(blocks), schema=MEMORY_BLOCKS),
         pa.Table.from_pylist(list(annotations), schema=ALLOCATOR_ANNOTATIONS),

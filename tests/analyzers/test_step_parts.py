@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, launch, of_run, window
+from helpers.hand_made import (
+    Evidence,
+    a_rank,
+    collective,
+    comm,
+    compute,
+    event,
+    launch,
+    values_of_run,
+    window,
+)
 from helpers.hand_values import in_ns, rows_of, told
 from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 from hypothesis import given
@@ -63,7 +73,7 @@ def two_ranks() -> list:
     ]
 
 
-def of_collective(part: str, kind: str, dimension: str, ns: float) -> dict[Any, float]:
+def collective_parts(part: str, kind: str, dimension: str, ns: float) -> dict[Any, float]:
     """A part's time by kind, by kind and group, and by dimension."""
     return {(kind, part): ns, (kind, "0-1", part): ns, (dimension, part): ns}
 
@@ -76,9 +86,9 @@ def test_each_step_is_its_slowest_ranks() -> None:
     expected = {("gemm", "compute"): 20 + 5 + 20 + 30, ("attention", "compute"): 5 + 10}
     expected |= {None: 180, "compute": 60 + 30, "exposed_copy": 5, "idle_host": 15, "idle_other": 10}
     expected |= {"exposed_wait": 10, "exposed_transfer": 10, "exposed_unmatched": 40}
-    expected |= of_collective("exposed_wait", "all_reduce", "dp", 10)
-    expected |= of_collective("exposed_transfer", "all_reduce", "dp", 10)
-    expected |= of_collective("exposed_unmatched", "all_gather", "tp", 30)
+    expected |= collective_parts("exposed_wait", "all_reduce", "dp", 10)
+    expected |= collective_parts("exposed_transfer", "all_reduce", "dp", 10)
+    expected |= collective_parts("exposed_unmatched", "all_gather", "tp", 30)
     assert half == pytest.approx(expected | {("unknown", "exposed_unmatched"): 10})
     first = {"compute": 60, "exposed_wait": 10, "exposed_transfer": 10, "exposed_copy": 5, "idle_host": 15}
     # rank 1 cannot tell waiting from transfer: no row of either in step 2
@@ -223,7 +233,7 @@ class Found(NamedTuple):
 
 
 def values(found: Found | None) -> list[Value]:
-    return of_run(NAME, Evidence(), replayed=None if found is None else lambda _: found)
+    return values_of_run(NAME, Evidence(), replayed=None if found is None else lambda _: found)
 
 
 def test_the_value_has_its_bounds_and_basis() -> None:

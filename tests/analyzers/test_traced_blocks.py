@@ -9,7 +9,7 @@ import pytest
 from helpers.hand_made import a_rank, event
 
 from cclbench.analyzers.view.allocator import History, Site
-from cclbench.analyzers.view.histories import of_trace
+from cclbench.analyzers.view.histories import trace_histories
 from cclbench.analyzers.view.memory_categories import bytes_by_category
 
 
@@ -26,7 +26,7 @@ def history(events: list[dict[str, Any]], operators: list[dict[str, Any]] = []) 
     windows = [{"rank": 0, "step": 0, "start_ns": 0, "end_ns": 65, "source": "annotation", "open": False}]
     windows.append(windows[0] | {"step": 1, "start_ns": 65, "end_ns": 900, "open": True})
     tables = a_rank(events, windows, operators=operators, works_on="host").tables
-    (found,) = of_trace(tables, rank=0, with_owners=True)
+    (found,) = trace_histories(tables, rank=0, with_owners=True)
     return found
 
 

@@ -72,7 +72,7 @@ def test_without_a_usable_collective_there_is_a_reason() -> None:
 
 
 def test_what_is_narrowed_away_is_unknown_from_then_on() -> None:
-    found = transfers.timed_collectives(rank(USELESS[0], *USED)).take_known(
+    found = transfers.timed_collectives(rank(USELESS[0], *USED)).keep_rows(
         np.array([True, False, True]), {"for the test": 1}
     )
     assert (found.payload.tolist(), found.ns.tolist()) == ([1000, 1], [20, 1])

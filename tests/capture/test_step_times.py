@@ -24,7 +24,7 @@ TIMES = StepTimes(
     rank=3,
     profiler="torch.profiler",
     records=["shapes"],
-    unprofiled=StepPhase.of_seconds([1.0, 3.0]),
+    unprofiled=StepPhase.from_seconds([1.0, 3.0]),
     profiled=StepPhase(4, 9.0),
 )
 

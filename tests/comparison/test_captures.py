@@ -115,7 +115,7 @@ def a_file(path: Path, *seconds: float) -> Path:
     return path
 
 
-def of_a(found: Comparison, stat: str | None) -> Row:
+def first_subject_row(found: Comparison, stat: str | None) -> Row:
     row = found.subjects[0].results.row("serving.ttft", **({} if stat is None else {"stat": stat}))
     assert row is not None
     return row
@@ -127,17 +127,19 @@ def test_percentiles_of_captures_are_of_all_their_requests(tmp_path: Path) -> No
     second = a_file(tmp_path / "a2.json", 0.4, 0.5, 0.6, 0.7)
     other = a_file(tmp_path / "b1.json", 0.1, 0.2, 0.3)
     found = compare(first, second, against=[other], store=tmp_path / "store")
-    assert of_a(found, "p50").value == pytest.approx(0.4)
-    assert of_a(found, "p99").value == pytest.approx(0.694)
-    assert of_a(found, "p50").reason == "of all requests of 2 captures together"
-    assert of_a(found, None).value == pytest.approx((0.2 + 0.55) / 2)  # each capture has the same weight
+    assert first_subject_row(found, "p50").value == pytest.approx(0.4)
+    assert first_subject_row(found, "p99").value == pytest.approx(0.694)
+    assert first_subject_row(found, "p50").reason == "of all requests of 2 captures together"
+    assert first_subject_row(found, None).value == pytest.approx(
+        (0.2 + 0.55) / 2
+    )  # each capture has the same weight
 
 
 def test_percentiles_of_summaries_are_each_captures(test_data: Path, tmp_path: Path) -> None:
     """Two repeats of a real benchmark, and of another setting, whose files have no requests."""
     runs = test_data / "serving_repeats"
     sides = [[runs / f"{name}_rep{n}.json" for n in (2, 3)] for name in ("A0_baseline", "B0_chunk8192")]
-    row = of_a(compare(*sides[0], against=sides[1], store=tmp_path / "store"), "p99")
+    row = first_subject_row(compare(*sides[0], against=sides[1], store=tmp_path / "store"), "p99")
     assert (row.value, row.status) == (None, "not_applicable")
     assert row.reason == (
         "percentiles cannot be pooled without each capture's requests; per capture: 68.0 ms, 73.2 ms"

@@ -137,7 +137,7 @@ def test_more_than_a_hundred_captures_are_no_advice() -> None:
     single = [np.array([value]) for value in (1.0, 1.02, 0.98)]
     found = compare_captures(single, [1.5 * one for one in single])
     assert 1 < found.low < 1.5 < found.high
-    whole = compare_captures([np.array([1.0])], [np.array([1.05])], whole=True)
+    whole = compare_captures([np.array([1.0])], [np.array([1.05])], single_figure=True)
     assert whole.low < 1 < whole.high < 1.25
 
 

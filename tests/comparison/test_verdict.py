@@ -55,19 +55,19 @@ def test_slower_with_an_interval_and_the_reason() -> None:
 
 
 def test_faster_is_told_the_other_way_round() -> None:
-    found = of_steps([2.0, 2.02, 1.98], [0.9, 0.91, 0.89])
+    found = step_verdict([2.0, 2.02, 1.98], [0.9, 0.91, 0.89])
     assert found.outcome == "faster"
     assert found.words.startswith(
         "B is 2.22× faster than A (900 ms against 2.00 s a step; 95 % interval"
         f" {1 / found.high:.2f} to {1 / found.low:.2f} over 3 steps of each; {ONCE})."
     )
     # a small difference is told in percent
-    found = of_steps([1.0] * 3, [1.021] * 3, STEADY)
+    found = step_verdict([1.0] * 3, [1.021] * 3, STEADY)
     assert found.words.startswith("B is 2.1 % slower than A (1.02 s against 1.00 s a step;")
 
 
 def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_would_tell() -> None:
-    found = of_steps([1.0, 1.1, 0.9, 1.0], [1.05, 1.2, 0.9, 1.05])
+    found = step_verdict([1.0, 1.1, 0.9, 1.0], [1.05, 1.2, 0.9, 1.05])
     assert found.outcome == "no difference"
     assert found.low < 1 < found.high
     assert found.words.startswith(
@@ -81,7 +81,7 @@ def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_
     assert said in found.words
     assert "In the mean a step of B is 50.0 ms longer." in found.words
     assert 2 < needed == expected.captures_needed < 100
-    back = of_steps([1.05, 1.2, 0.9, 1.05], [1.0, 1.1, 0.9, 1.0])
+    back = step_verdict([1.05, 1.2, 0.9, 1.05], [1.0, 1.1, 0.9, 1.0])
     assert back.words.startswith(
         "B's step is 1.05× shorter than A's in these captures, which may be chance (1.00 s against 1.05 s a"
         f" step; 95 % interval {1 / back.high:.2f} to {1 / back.low:.2f} over 4 steps of each;"
@@ -90,20 +90,20 @@ def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_
 
 def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
     """By one step of 200 s the mean is 7.6 times as long; whether such steps are usual, nobody knows."""
-    found = of_steps([1.0, 1.001, 0.999] * 10, [*[1.0, 1.001, 0.999] * 9, 1.0, 1.001, 200.0])
+    found = step_verdict([1.0, 1.001, 0.999] * 10, [*[1.0, 1.001, 0.999] * 9, 1.0, 1.001, 200.0])
     assert found.outcome == "no difference"
     assert found.ratio == pytest.approx(229.001 / 30)
     assert found.low < 1 < found.ratio < found.high
     assert "7.63× longer than A's in these captures, which may be chance (7.63 s against" in found.words
-    assert of_steps([1.0, 1.001, 0.999] * 10, [7.0, 7.001, 6.999] * 10).outcome == "slower"
+    assert step_verdict([1.0, 1.001, 0.999] * 10, [7.0, 7.001, 6.999] * 10).outcome == "slower"
     # A step in thirty takes ten times as long: the mean and its interval are 2.6, what most take 2
     before, after = [1.0, 1.001, 0.999] * 100, [*([2.0, 2.001, 1.999] * 10)[:-1], 20.0]
-    found = of_steps(before, after * 10)
+    found = step_verdict(before, after * 10)
     assert found.outcome == "slower"
     assert found.ratio == pytest.approx(2.6, rel=1e-3)
     assert math.sqrt((found.low or 0) * (found.high or 0)) == pytest.approx(found.ratio)
     assert found.words.startswith("B is 2.60× slower than A (2.60 s against 1.00 s a step;")
-    back = of_steps(after * 10, before)
+    back = step_verdict(after * 10, before)
     assert back.outcome == "faster"
     assert (back.low, back.high) == pytest.approx((1 / (found.high or 0), 1 / (found.low or 0)))
     assert back.words.startswith("B is 2.60× faster than A (1.00 s against 2.60 s a step;")
@@ -122,7 +122,7 @@ def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
 def test_below_three_steps_the_estimate_is_told_and_then_the_doubt(
     before: list[float], after: list[float], estimate: str, doubt: str
 ) -> None:
-    found = of_steps(before, after)
+    found = step_verdict(before, after)
     assert (found.outcome, found.low, found.high) == ("undecided", None, None)
     assert found.captures_needed is None
     assert found.ratio == pytest.approx(sum(after) / len(after) / (sum(before) / len(before)))
@@ -282,7 +282,7 @@ def test_parts_are_told_by_how_much_they_change_either_way() -> None:
     )
 
 
-def of_steps(before: list[float], after: list[float], repeats: Sequence[Captures] = ()) -> Versus:
+def step_verdict(before: list[float], after: list[float], repeats: Sequence[Captures] = ()) -> Versus:
     """B against A, of steps of equal work; `repeats` are captures of other jobs."""
     return judge_subject(
         subject("A", steps_of("time.step", before), card()),
@@ -332,11 +332,11 @@ def test_a_difference_without_parts_is_told_without_them() -> None:
 )
 def test_from_five_percent_on_a_difference_is_a_factor(after: float, says: str) -> None:
     """Where captures of one job are known to differ by less than a thousandth."""
-    assert of_steps([1.0] * 3, [after] * 3, STEADY).words.startswith(says)
+    assert step_verdict([1.0] * 3, [after] * 3, STEADY).words.startswith(says)
 
 
 def test_runs_without_spread_that_are_equal_are_no_different() -> None:
-    found = of_steps([1.0] * 3, [1.0] * 3)
+    found = step_verdict([1.0] * 3, [1.0] * 3)
     assert (found.outcome, found.ratio, found.change_ns) == ("no difference", 1.0, 0)
     assert 0.8 < found.low < 1 < found.high == pytest.approx(1 / found.low)
     assert found.words == (
@@ -344,7 +344,7 @@ def test_runs_without_spread_that_are_equal_are_no_different() -> None:
         f" interval {found.low:.2f} to {found.high:.2f} over 3 steps of each; {ONCE})."
     )
     # a hundred captures do not tell a hair
-    found = of_steps([1.0, 1.5, 0.5], [1.0000001, 1.5, 0.5])
+    found = step_verdict([1.0, 1.5, 0.5], [1.0000001, 1.5, 0.5])
     assert (found.outcome, found.captures_needed) == ("no difference", None)
     assert "It would take more than 100 captures of each to resolve so small a difference." in found.words
     # a run is not different from itself
@@ -377,22 +377,22 @@ def test_a_change_has_its_sign(seconds: float, text: str) -> None:
 
 def test_what_captures_of_one_job_differ_by_decides_and_is_said() -> None:
     """2.1 % of one capture each: chance by the prior, a difference on a system as steady as the store's."""
-    once = of_steps([1.0] * 3, [1.021] * 3)
+    once = step_verdict([1.0] * 3, [1.021] * 3)
     assert (once.outcome, once.spread and once.spread.basis_words) == ("no difference", "prior")
     assert f"over 3 steps of each; {ONCE})." in once.words
-    stored = of_steps([1.0] * 3, [1.021] * 3, STEADY)
+    stored = step_verdict([1.0] * 3, [1.021] * 3, STEADY)
     assert (stored.outcome, stored.spread and stored.spread.basis_words) == ("slower", "store")
     some = f"captures of one job differ by about {100 * stored.spread.value:.2g} %"
     assert f"over 3 steps of each; {some}, as repeated captures in the store do)." in stored.words
     assert stored.spread.value < 0.001 < 0.01 < once.spread.value
     # a narrow interval has four digits
-    found = of_steps([1.0] * 3, [1.25] * 4, STEADY)
+    found = step_verdict([1.0] * 3, [1.25] * 4, STEADY)
     assert (found.high or 0) - (found.low or 0) < 0.02
     assert f"; 95 % interval {found.low:.4f} to {found.high:.4f} over 4 and 3 steps; captures" in found.words
-    noisy = of_steps([1.0, 1.001, 0.999], [1.25, 1.251, 1.249], STEADY)
+    noisy = step_verdict([1.0, 1.001, 0.999], [1.25, 1.251, 1.249], STEADY)
     assert (noisy.high or 0) - (noisy.low or 0) < 0.02
     assert f"interval {noisy.low:.4f} to {noisy.high:.4f} over 3 steps of each;" in noisy.words
-    wide = of_steps([1.0, 1.01, 0.99], [1.25, 1.26, 1.24], STEADY)
+    wide = step_verdict([1.0, 1.01, 0.99], [1.25, 1.26, 1.24], STEADY)
     assert (wide.high or 0) - (wide.low or 0) > 0.02
     assert f"interval {wide.low:.2f} to {wide.high:.2f} over 3 steps of each;" in wide.words
 

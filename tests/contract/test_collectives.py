@@ -54,7 +54,7 @@ def test_what_an_algorithm_costs_is_under_its_name_and_rises_with_size(name: str
     for group in GROUPS:
         for kind in COLLECTIVE_KINDS:
             for assumed in (BEST, EXPECTED, WORST):
-                if not algorithm.applies_to(group, asked=True):
+                if not algorithm.applies_to(group, by_name=True):
                     continue
                 for cost in algorithm.costs(
                     CollectiveCall(kind, group, nccl_constants(None), assumed, PROTOCOLS)

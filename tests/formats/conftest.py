@@ -30,9 +30,9 @@ class Read:
         return [row for row in self.rows if row["kind"] == kind]
 
     @property
-    def told(self) -> list[tuple[Any, int, int]]:
+    def stated_payloads(self) -> list[tuple[Any, int, int]]:
         """(payload, ordinal of its kernel or −1, sequence number or −1) of each entry."""
-        told, payloads = self.trace.told, list(self.trace.told.payloads)
+        told, payloads = self.trace.stated_payloads, list(self.trace.stated_payloads.payloads)
         return [(payloads[c], r, s) for c, r, s in zip(told.code, told.row, told.seq, strict=True)]
 
 

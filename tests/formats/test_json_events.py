@@ -118,12 +118,12 @@ def test_every_part_knows_the_base_time(read, write, monkeypatch, event, where):
 def test_kernels_are_numbered_within_their_part(read, write, monkeypatch, event):
     monkeypatch.setattr(kineto_reader, "PART_BYTES", 400)
     path = write([event("kernel", "n", i, **{"Collective name": "allreduce"}, Seq=i) for i in range(20)])
-    whole = read(path).trace.told
+    whole = read(path).trace.stated_payloads
     merged = type(whole)()
     kernels = 0
     for part in trace_reader("kineto").parts(path):
         piece = read(path, part=part)
-        merged.extend_with(piece.trace.told, kernels)
+        merged.extend_with(piece.trace.stated_payloads, kernels)
         kernels += len(piece.of("kernel"))
     assert list(merged.row) == list(whole.row) == list(range(20))
     assert (list(merged.seq), list(merged.code)) == (list(whole.seq), list(whole.code))

@@ -39,17 +39,17 @@ def test_kernel_metadata(read, write, event):
     events = [event("kernel", "gemm"), event("kernel", "ncclDevKernel_AllReduce", **NEW, Seq=17)]
     sizes = {"collective": "allreduce", "in_elements": 1000, "out_elements": 1000, "dtype": "BFloat16"}
     group = {"group_name": "5", "group_description": "mesh_dp", "group_size": 2, "ranks": (0, 4)}
-    assert read(write(events)).told == [(Payload(source="kernel", **sizes, **group), 1, 17)]
+    assert read(write(events)).stated_payloads == [(Payload(source="kernel", **sizes, **group), 1, 17)]
 
 
 def test_names_of_2023_and_peers(read, write, event):
     args = {"Collective name": "_allgather_base", "In msg size": 10, "Out msg size": 20, "dtype": "Float"}
     args |= {"Process Group ID": 3, "Group size": 2}
-    ((payload, row, seq),) = read(write([event("kernel", "nccl", **args)])).told
+    ((payload, row, seq),) = read(write([event("kernel", "nccl", **args)])).stated_payloads
     assert (payload.in_elements, payload.out_elements, payload.group_name) == (10, 20, "3")
     assert (payload.group_description, payload.ranks, row, seq) == (None, None, 0, -1)
     args = {"Collective name": "send", "Src Rank": 0, "Dst Rank": 3, "In msg nelems": 8, "dtype": "Float"}
-    ((payload, _, _),) = read(write([event("kernel", "ncclDevKernel_SendRecv", **args)])).told
+    ((payload, _, _),) = read(write([event("kernel", "ncclDevKernel_SendRecv", **args)])).stated_payloads
     assert (payload.src_rank, payload.dst_rank) == (0, 3)
 
 
@@ -58,7 +58,8 @@ def test_groups_of_more_ranks_than_any_job_has_are_refused(read, write, event):
 
     def stated(*first):
         told = {"Collective name": "x", "Group size": 1 << 20, "Global rank stride": 1}
-        return read(write([event("kernel", "n", **told, **{"Global rank start": one}) for one in first])).told
+        rows = [event("kernel", "n", **told, **{"Global rank start": one}) for one in first]
+        return read(write(rows)).stated_payloads
 
     (one, _, _), (other, _, _), (again, _, _) = stated(0, 1, 0)
     assert one is again
@@ -69,17 +70,17 @@ def test_groups_of_more_ranks_than_any_job_has_are_refused(read, write, event):
 
 def test_host_ops_and_annotations_of_the_backend(read, write, event):
     found = read(write([event("cpu_op", "record_param_comms", 5, 3, tid=12, **NEW, Seq=4)]))
-    ((payload, row, seq),) = found.told
-    told = found.trace.told
+    ((payload, row, seq),) = found.stated_payloads
+    told = found.trace.stated_payloads
     assert (payload.source, row, seq) == ("host_op", -1, 4)
     assert (told.track[0], told.start_ns[0], told.end_ns[0]) == (12, 5_000, 8_000)
     own = {"Input Dims": [[128, 4]], "Input type": ["c10::BFloat16"]}
-    told = read(write([event("user_annotation", "nccl:all_reduce", **own)])).told
+    told = read(write([event("user_annotation", "nccl:all_reduce", **own)])).stated_payloads
     known = {"collective": "all_reduce", "in_elements": 512, "dtype": "c10::BFloat16"}
     assert told == [(Payload(source="annotation", **known), -1, -1)]
     copy = event("gpu_user_annotation", "nccl:all_reduce", **{"Input Dims": [[8]], "Input type": ["float"]})
     for row in (event("cpu_op", "record_param_comms"), copy):
-        assert read(write([row])).told == []
+        assert read(write([row])).stated_payloads == []
 
 
 MOST = 1 << 56
@@ -99,7 +100,7 @@ MOST = 1 << 56
 )
 def test_gloo_row_tells_its_own_size(read, write, event, dims, types, elements):
     told = {key: x for key, x in (("Input Dims", dims), ("Input type", types)) if x is not None}
-    ((payload, _, seq),) = read(write([event("user_annotation", "gloo:all_reduce", **told)])).told
+    ((payload, _, seq),) = read(write([event("user_annotation", "gloo:all_reduce", **told)])).stated_payloads
     assert (payload.source, payload.collective) == ("annotation", "all_reduce")
     assert (payload.rows, seq) == (1, -1)
     assert (payload.in_elements, payload.dtype) == (elements, "float" if elements else None)
@@ -110,7 +111,7 @@ def test_annotation_of_the_workload(read, write, event):
         "cclbench::collective kind=reduce_scatter seq=12 in_bytes=1508352 out_bytes=754176 dtype=float32 "
         "rows=2 threads=4450,4452 pg=2 ranks=1,3 desc=mesh of tp=2"
     )
-    ((payload, row, seq),) = read(write([event("user_annotation", name, 3, 2, tid=11)])).told
+    ((payload, row, seq),) = read(write([event("user_annotation", name, 3, 2, tid=11)])).stated_payloads
     assert (row, seq) == (-1, 12)
     sizes = {"in_bytes": 1_508_352, "out_bytes": 754_176, "dtype": "float32"}
     group = {"group_name": "2", "group_description": "mesh of tp=2", "group_size": 2, "ranks": (1, 3)}
@@ -128,7 +129,7 @@ def test_malformed_annotation_is_an_error_that_quotes_it(read, write, event, fie
 
 def test_equal_payloads_and_the_largest_groups(read, write, event):
     events = [event("kernel", "nccl", i, **NEW, Seq=i) for i in range(3)]
-    told = read(write(events)).trace.told
+    told = read(write(events)).trace.stated_payloads
     assert (len(told), len(told.payloads), list(told.seq)) == (3, 1, [0, 1, 2])
     assert ranks_of_text("", 1 << 20, 7, 3)[-1] == 7 + 3 * ((1 << 20) - 1)
 

@@ -235,7 +235,7 @@ class TestBackward:
         events = self.rows(event, 1000, backward=1)
         events.append(event("kernel", "nccl", 2000, **told))
         found = read(write(events))
-        ((_, row, _),) = found.told
+        ((_, row, _),) = found.stated_payloads
         assert found.of("kernel")[row]["name"] == "nccl"
 
 

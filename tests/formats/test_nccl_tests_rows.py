@@ -126,7 +126,7 @@ class TestRows:
     )
     def test_rows_that_do_not_fit(self, lines, torn, found, left_out):
         rows = self.rows(*(" ".join(words) for words in lines), torn=torn)
-        assert ([row.line for row in rows.found], rows.left_out) == (found, left_out)
+        assert ([row.line for row in rows.rows], rows.left_out) == (found, left_out)
 
     @pytest.mark.parametrize(
         ("piece", "counted"), [("1.0", 0), ("1.0 2.0", 0), ("1.0 2.0 N/A", 1), ("1 2* 3", 1)]

@@ -165,7 +165,7 @@ LARGE = [begun(COMM, 8, 3)]
 def test_message_size_is_one_ranks_share(ranges, made, name, size, told):
     """A call on its own tells of the kernels it launches; never of the peer."""
     found = ranges(*made, nccl(10, 40, name, size), calls=[call(20, 30, 5)])
-    assert found.told == [(told, 3, 10, 40)]
+    assert found.stated_payloads == [(told, 3, 10, 40)]
     sizes = [8, 4][: len(made)]
     assert found.trace.facts.communicators == tuple(Communicator("0xabc", 3, n) for n in sizes)
     unknown = "the ranks of 1 of 1 NCCL communicators are unknown"
@@ -207,7 +207,7 @@ GROUPED = {
 @pytest.mark.parametrize(("rows", "told"), GROUPED.values(), ids=GROUPED)
 def test_what_a_group_of_calls_launches(ranges, rows, told):
     tid = told[0][1] if told else 3
-    assert ranges(*rows, calls=[call(22, 25, 5, tid=tid)]).told == told
+    assert ranges(*rows, calls=[call(22, 25, 5, tid=tid)]).stated_payloads == told
 
 
 def test_pytorch_names_the_collective_that_sends_and_receives_make(ranges):
@@ -216,7 +216,7 @@ def test_pytorch_names_the_collective_that_sends_and_receives_make(ranges):
     rows = [nvtx(5, 50, "nccl:all_to_all, op_id = 4"), *GROUP, nvtx(60, 65, "nccl:all_reduce")]
     for ordered in (rows, rows[::-1]):
         found = ranges(*ordered, calls=[call(22, 25, 5)])
-        assert found.told == [
+        assert found.stated_payloads == [
             *((annotated[0], 3, 5, 50), (annotated[1], 3, 60, 65), (sized("all_to_all", 64, 32), 3, 20, 30)),
         ]
 
@@ -227,12 +227,13 @@ def test_pytorch_names_the_collective_that_sends_and_receives_make(ranges):
 )
 def test_which_of_several_kernels_serves_which_call_is_not_told(ranges, launches, told):
     """The group's end, [20, 30), must launch exactly one."""
-    assert len(ranges(*GROUP, calls=[call(1, 2, 4), *(call(at, at + 1, at) for at in launches)]).told) == told
+    found = ranges(*GROUP, calls=[call(1, 2, 4), *(call(at, at + 1, at) for at in launches)])
+    assert len(found.stated_payloads) == told
 
 
 def test_without_blobs_kinds_are_told_and_a_note_says_what_to_do(ranges):
     found = ranges(nccl(10, 40, REDUCE), nccl(50, 60, GATHER), calls=[call(20, 30, 5)])
-    assert [(told.collective, told.in_bytes, told.out_bytes) for told, *_ in found.told] == [
+    assert [(told.collective, told.in_bytes, told.out_bytes) for told, *_ in found.stated_payloads] == [
         *(("all_reduce", None, None), ("all_gather", None, None))
     ]
     (note,) = found.trace.notes
@@ -266,7 +267,7 @@ SIZED = blob(50, struct.pack("<QQi4x", COMM, 64, 1))
 def test_payloads_that_are_none(ranges, payload, schemas):
     rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=payload)]
     found = ranges(*rows, calls=[call(20, 30, 5)], NVTX_PAYLOAD_SCHEMA_ENTRIES=schemas)
-    assert [(told.collective, told.in_bytes) for told, *_ in found.told] == [("all_reduce", None)]
+    assert [(told.collective, told.in_bytes) for told, *_ in found.stated_payloads] == [("all_reduce", None)]
 
 
 def test_tables_of_mpi_calls(path):
@@ -287,9 +288,9 @@ def test_tables_of_mpi_calls(path):
     }
     found = read(write(path, StringIds=names, TARGET_INFO_SESSION_START_TIME=SESSION, **tables))
     assert [(row["kind"], row["name"]) for row in found.rows] == [("op", name["value"]) for name in names]
-    assert [(told.in_bytes, told.out_bytes, track, begin) for told, track, begin, _ in found.told] == [
-        *((64, 128, 3, 10), (32, None, 3, 30), (None, 16, 3, 50))
-    ]
+    assert [
+        (told.in_bytes, told.out_bytes, track, begin) for told, track, begin, _ in found.stated_payloads
+    ] == [*((64, 128, 3, 10), (32, None, 3, 30), (None, 16, 3, 50))]
     assert found.trace.notes == []
 
 
@@ -304,12 +305,12 @@ def test_mpi_beside_a_device_is_counted_in_a_note(ranges):
 )
 def test_messages_are_smaller_than_56_bits(ranges, path, size, told):
     found = ranges(nccl(10, 40, REDUCE, size), calls=[call(20, 30, 5)])
-    assert [payload.in_bytes for payload, *_ in found.told] == [told]
+    assert [payload.in_bytes for payload, *_ in found.stated_payloads] == [told]
     size = -1 if size == (1 << 64) - 1 else size
     row = {"globalTid": thread(10, 3), "start": 10, "end": 20, "textId": 1, "size": size, "recvSize": size}
     other = path.with_name("mpi.sqlite")
     found = read(write(other, StringIds=strings("MPI_Sendrecv"), MPI_P2P_EVENTS=[row]))
-    assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.told] == [(told, told)]
+    assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.stated_payloads] == [(told, told)]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +324,7 @@ def test_messages_are_smaller_than_56_bits(ranges, path, size, told):
 def test_communicators_have_fewer_than_2_to_the_24_ranks(ranges, comm, rank, size, known):
     found = ranges(begun(comm, size, rank), nccl(10, 40, REDUCE, 64, comm=comm), calls=[call(20, 30, 5)])
     assert found.trace.facts.communicators == ((Communicator("0xabc", rank, size),) if known else ())
-    assert [told.group_name for told, *_ in found.told] == [f"{comm:#x}" if comm else None]
+    assert [told.group_name for told, *_ in found.stated_payloads] == [f"{comm:#x}" if comm else None]
     assert bool(found.trace.notes) is (not known and comm != 0)
 
 
@@ -347,7 +348,7 @@ def test_sizes_are_integers_from_0_within_payloads_of_4096_bytes(ranges, kind, o
     """Below zero, before the payload, no integer, and longer with their header of 32 bytes: none is known."""
     rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, payload))]
     found = ranges(*rows, calls=[call(20, 30, 5)], NVTX_PAYLOAD_SCHEMA_ENTRIES=entries(kind, offset))
-    assert [told.in_bytes for told, *_ in found.told] == [size]
+    assert [told.in_bytes for told, *_ in found.stated_payloads] == [size]
 
 
 INTEGERS = (5, "<i"), (6, "<I"), (10, "<Q"), (15, "<i"), (16, "<I"), (17, "<q"), (18, "<Q"), (22, "<Q")
@@ -365,13 +366,13 @@ def test_integers_of_every_width(ranges, kind, packed, offset):
     ]
     calls = [call(20, 30, 5), call(55, 56, 6)]
     found = ranges(*rows, calls=calls, NVTX_PAYLOAD_SCHEMA_ENTRIES=entries(kind, offset))
-    assert [told.in_bytes for told, *_ in found.told] == [most, None]
+    assert [told.in_bytes for told, *_ in found.stated_payloads] == [most, None]
 
 
 @pytest.mark.parametrize(("end", "named"), [(21, "all_to_all"), (20, "send_recv"), (15, "send_recv")])
 def test_pytorchs_range_must_hold_the_launch(ranges, end, named):
     found = ranges(nvtx(5, end, "nccl:all_to_all"), *GROUP, calls=[call(22, 25, 5)])
-    assert [told.collective for told, *_ in found.told] == ["all_to_all", named]
+    assert [told.collective for told, *_ in found.stated_payloads] == ["all_to_all", named]
 
 
 def test_calls_of_mpi_without_sizes_tell_nothing(path):
@@ -379,7 +380,10 @@ def test_calls_of_mpi_without_sizes_tell_nothing(path):
     sizes = (1, None, None), (2, None, 8), (2, 8, None)
     rows = [common | {"textId": text, "size": size, "recvSize": own} for text, size, own in sizes]
     found = read(write(path, StringIds=strings("MPI_Barrier", "MPI_Irecv"), MPI_OTHER_EVENTS=rows))
-    assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.told] == [(None, None), (None, 8)]
+    assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.stated_payloads] == [
+        (None, None),
+        (None, 8),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -245,8 +245,8 @@ def test_equal_to_the_database(name, ending, tmp_path, database, request):
     assert [rows for _, rows in found] == [rows for _, rows in expected]
     for (trace, _), (other, _) in zip(found, expected, strict=True):
         assert (trace.facts, trace.dropped, trace.notes) == (other.facts, other.dropped, other.notes)
-        assert trace.told.payloads == other.told.payloads
-        assert trace.told.start_ns == other.told.start_ns
+        assert trace.stated_payloads.payloads == other.stated_payloads.payloads
+        assert trace.stated_payloads.start_ns == other.stated_payloads.start_ns
     assert sum(len(rows) for _, rows in expected) > 0
 
 

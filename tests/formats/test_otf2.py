@@ -164,7 +164,7 @@ def test_a_ring_of_sends_that_do_not_wait_is_replayed_as_it_ran(tmp_path: Path) 
     run = cclbench.run(tmp_path / "job", store=tmp_path / "store")
     replay = Replay(run)
     assert replay.unchanged.step_ns == replay.measured_ns == 1000
-    assert replay.graph.transfers.known.all()
+    assert replay.graph.transfers.is_split.all()
 
 
 def two_communicators(job: Job) -> None:
@@ -181,8 +181,8 @@ def test_communicators_of_the_same_ranks_are_told_apart(tmp_path: Path) -> None:
     numbers = []
     for member in range(2):
         _, trace = read_rows(anchor, member)
-        names = [list(trace.told.payloads)[code].group_name for code in trace.told.code]
-        numbers.append(dict(zip(names, trace.told.seq, strict=True)))
+        names = [list(trace.stated_payloads.payloads)[code].group_name for code in trace.stated_payloads.code]
+        numbers.append(dict(zip(names, trace.stated_payloads.seq, strict=True)))
     assert numbers[0] == numbers[1] == {"world": 0, "copy": 1}
     assert [part.member for part in reader.parts(anchor)] == ["0", "1"]
 
@@ -352,7 +352,7 @@ def test_where_the_tracer_paused_calls_have_no_numbers(tmp_path: Path) -> None:
         job.threads[0].measurement_on_off(600, off)
 
     anchor = write_job(tmp_path / "job", events, ranks=4)
-    numbers = [list(read_rows(anchor, member)[1].told.seq) for member in range(2)]
+    numbers = [list(read_rows(anchor, member)[1].stated_payloads.seq) for member in range(2)]
     assert numbers == [[-1], [0]]
 
 

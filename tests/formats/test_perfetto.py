@@ -318,7 +318,7 @@ def test_small_pieces_and_batches_give_the_same_rows(tmp_path: Path, monkeypatch
         READER.read(tmp_path / "job.pftrace", part=Part("7"), allow_truncated=False)
 
 
-def of_categories(*categories: str) -> bytes:
+def trace_with_categories(*categories: str) -> bytes:
     written = begun()
     for category in categories:
         written.slice(NOW, NOW + 1, THREADS + PID, category, "x")
@@ -327,13 +327,13 @@ def of_categories(*categories: str) -> bytes:
 
 OTHERS = {
     "its slices are of toplevel, cc, viz, ...": (
-        of_categories("toplevel", "cc", "viz", "gpu"),
+        trace_with_categories("toplevel", "cc", "viz", "gpu"),
         "timeline.yaml",
     ),
-    "its slices are of hip_api": (of_categories("hip_api"), "rocprofv3 --runtime-trace"),
-    "none of its slices has a category": (of_categories(""), "timeline.yaml"),
+    "its slices are of hip_api": (trace_with_categories("hip_api"), "rocprofv3 --runtime-trace"),
+    "none of its slices has a category": (trace_with_categories(""), "timeline.yaml"),
     "scheduling of Linux or Android": (
-        of_categories() + field(1, message(f1=b"\x08\x01", f10=1)),
+        trace_with_categories() + field(1, message(f1=b"\x08\x01", f10=1)),
         "timeline.yaml",
     ),
 }

@@ -209,8 +209,8 @@ STEPPED = WHOLE.replace(", sequence: n, bytes: b, group: g, peer: p", "")
 
 
 def told(trace: Trace) -> list[tuple[Payload, int, int]]:
-    payloads = list(trace.told.payloads)
-    columns = (trace.told.code, trace.told.row, trace.told.seq)
+    payloads = list(trace.stated_payloads.payloads)
+    columns = (trace.stated_payloads.code, trace.stated_payloads.row, trace.stated_payloads.seq)
     return [(payloads[c], r, s) for c, r, s in zip(*columns, strict=True)]
 
 

@@ -108,7 +108,7 @@ class TestStatedPayloads:
 def test_what_a_trace_and_its_parts_are_before_anything_is_told(tmp_path: Path) -> None:
     trace = Trace(batches=iter(()))
     assert (trace.base_ns, trace.cut, trace.device_rows_in_order) == (0, None, True)
-    assert (trace.dropped, trace.device_steps, trace.notes, len(trace.told)) == ({}, [], [], 0)
+    assert (trace.dropped, trace.device_steps, trace.notes, len(trace.stated_payloads)) == ({}, [], [], 0)
     assert DeviceStep("f", 0, 1).closed is Cut("f", 0, "x").rows_whole is False
     assert (ONE.rows, ONE.threads) == (1, ())
     parts = Part(), Part("cpu:0"), Part(begin=0, end=10), Part(stream=True)

@@ -84,7 +84,7 @@ def test_the_devices_rows_are_those_of_the_xspace(test_data: Path, member: str) 
         (s.name, s.start_ns, s.end_ns) for s in other.device_steps
     ]
     assert a["kernel", "device"].name_categories == b["kernel", "device"].name_categories
-    assert list(one.told.row) == list(other.told.row)
+    assert list(one.stated_payloads.row) == list(other.stated_payloads.row)
 
 
 def test_the_partition_is_that_of_the_xspace(test_data: Path, tmp_path: Path) -> None:

@@ -44,8 +44,11 @@ def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
     assert listed(rows["device kernel"]) == [
         *(("all-reduce.psum.3", 0, 9), ("all-gather-start", 10, 10), ("fusion.1", 11, 5))
     ]
-    payloads = list(trace.told.payloads)
-    told = {row: payloads[code] for row, code in zip(trace.told.row, trace.told.code, strict=True)}
+    payloads = list(trace.stated_payloads.payloads)
+    told = {
+        row: payloads[code]
+        for row, code in zip(trace.stated_payloads.row, trace.stated_payloads.code, strict=True)
+    }
     # Device 5 is partition 1; [2,2]<=[2,2]T(1,0) is {{0,2},{1,3}}: partitions 1 and 3, devices 5 and 7.
     assert (told[0].collective, told[0].in_bytes, told[0].out_bytes) == ("all_reduce", 16, 16)
     assert (told[0].ranks, told[0].dtype) == ((5, 7), "f32")
@@ -56,7 +59,7 @@ def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
 
 def test_groups_without_an_assignment_or_a_sign(tmp_path):
     trace, _ = read(write(tmp_path, space(tpu(0, [("psum", 0, 9, {})]))), "/device:TPU:0")
-    (payload,) = trace.told.payloads
+    (payload,) = trace.stated_payloads.payloads
     assert (payload.group_size, payload.ranks) == (2, None)
     assert trace.notes == ["the profile does not state when it began: times are relative to its beginning"]
     ids = np.array([[0], [1]])
@@ -121,7 +124,7 @@ def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
     kernels.append(("ncclDevKernel_AllGather_RING_LL", 20, 5, told | {"program_id": 8}))
     plane = Plane("/device:GPU:0", device_vendor="Nvidia").line("Stream #7(Kernel)", kernels)
     trace, _ = read(write(tmp_path, space(plane, metadata, environment())), "/device:GPU:0")
-    (payload, nothing), rows = trace.told.payloads, list(trace.told.row)
+    (payload, nothing), rows = trace.stated_payloads.payloads, list(trace.stated_payloads.row)
     assert (rows, payload.collective, payload.dtype) == ([1, 2], "all_gather", "f32")
     # One of the program's four devices is here: the group has a size, and which it is nobody tells.
     assert (payload.in_bytes, payload.out_bytes, payload.group_size, payload.ranks) == (8, 16, 2, None)

@@ -99,7 +99,7 @@ def test_a_kernel_whose_name_tells_nothing_is_what_its_program_says(tmp_path):
         "cutlass_gemm": None,  # its name tells
         "kernel_4": None,
     }
-    (payload,), (row,) = trace.told.payloads, trace.told.row
+    (payload,), (row,) = trace.stated_payloads.payloads, trace.stated_payloads.row
     assert (payload.collective, payload.library, row) == ("all_reduce", "xla", 1)
 
 
@@ -285,7 +285,7 @@ def driven(*lines, own=(1,), other=()):
     return space(*planes, host, environment())
 
 
-def of_host(rows):
+def host_names(rows):
     """Names of the host's rows by kind."""
     return {kind.split()[1]: [n for n, _, _ in listed(made)] for kind, made in rows.items() if "host" in kind}
 
@@ -303,7 +303,7 @@ def test_kinds_of_host_rows_by_name_thread_and_link(tmp_path):
     marked = ["cuEventRecord", "cuLaunchKernel", "mine", "step 4", "train step 3", "x cuStreamSynchronize"]
     known = {"launch": sorted(names), "sync": ["cuStreamSynchronize", "hipDeviceSynchronize"]}
     known |= {"python": ["$f.py:1", "$h"], "annotation": marked, "other": ["theirs"]}
-    assert {kind: sorted(found) for kind, found in of_host(rows).items()} == known
+    assert {kind: sorted(found) for kind, found in host_names(rows).items()} == known
     assert trace.dropped == {"mark of the thread pool": 2}
     assert rows["host launch"].correlation.to_pylist() == [1] * 4
     assert rows["host other"].correlation.to_pylist() == [None]
@@ -317,11 +317,11 @@ def test_host_rows_are_the_first_device_s_but_for_what_others_ran(tmp_path):
     path = write(tmp_path, driven(("pool", [*events, ("idle", {})]), own=(1, most), other=(2,)))
     _, first = read(path, "/device:GPU:0")
     _, second = read(path, "/device:GPU:1")
-    assert of_host(first) == {
+    assert host_names(first) == {
         "launch": [f"cuLaunchKernel {n}" for n in (1, 3, most)],
         "other": ["cuLaunchKernel 0", "cuLaunchKernel -4", "idle"],
     }
-    assert of_host(second) == {"launch": ["cuLaunchKernel 2"]}
+    assert host_names(second) == {"launch": ["cuLaunchKernel 2"]}
 
 
 def test_allocator_events_are_those_of_their_device(tmp_path):

@@ -117,11 +117,11 @@ def test_a_collective_is_told_its_group_its_number_and_its_bytes(tmp_path: Path)
     path = write(tmp_path, *collective_planes())
     for device in (0, 1):
         member = Member(path, f"cpu:{device}")
-        told = [(p.collective, p.in_bytes, p.out_bytes, row, s) for p, row, s in member.told]
+        told = [(p.collective, p.in_bytes, p.out_bytes, row, s) for p, row, s in member.stated_payloads]
         assert told == [
             *(("all_reduce", 24, 24, 0, 0), ("all_reduce", 24, 24, 1, 1), ("all_gather", 24, 48, 2, 2)),
         ]
-        stated = {(p.group_name, p.ranks, p.library, p.dtype) for p, _, _ in member.told}
+        stated = {(p.group_name, p.ranks, p.library, p.dtype) for p, _, _ in member.stated_payloads}
         assert stated == {("devices 0-1", None, "xla", "f32")}
         assert member.trace.facts.communicators == (Communicator("devices 0-1", device, 2),)
         assert kinds(member) == {"psum.1": "communication", "all_gather.2": "communication"}
@@ -134,7 +134,7 @@ def test_a_collective_is_told_its_group_its_number_and_its_bytes(tmp_path: Path)
 def test_without_the_program_bytes_are_unknown_and_it_is_said(tmp_path: Path) -> None:
     _, threads = collective_planes()
     member = Member(write(tmp_path, threads), "cpu:1")
-    told = [(p.source, p.collective, p.in_bytes, p.out_bytes, s) for p, _, s in member.told]
+    told = [(p.source, p.collective, p.in_bytes, p.out_bytes, s) for p, _, s in member.stated_payloads]
     kinds = "reduce", "reduce", "gather"
     assert told == [("kernel", f"all {kind}", None, None, n) for n, kind in enumerate(kinds)]
     assert member.trace.notes == [f"payload bytes of 3 collectives unknown: {UNSTATED}"]
@@ -143,7 +143,7 @@ def test_without_the_program_bytes_are_unknown_and_it_is_said(tmp_path: Path) ->
 def test_groups_are_of_global_ids_and_not_made_up(tmp_path: Path) -> None:
     reduce = Op.ran("all-reduce", 0, 20), meeting("all reduce", 1, 10, [0, 131072])
     member = cpu(tmp_path, ran(*reduce))
-    (payload, _, seq), *_ = member.told
+    (payload, _, seq), *_ = member.stated_payloads
     assert (payload.group_size, payload.ranks, seq) == (2, None, -1)
     # The group is listed without ranks, so that none is taken for it; a run that has all members knows them.
     assert member.trace.facts.groups == (ProcessGroup("devices 0,131072"),)
@@ -152,7 +152,7 @@ def test_groups_are_of_global_ids_and_not_made_up(tmp_path: Path) -> None:
     for device in (4, 6):
         plane.line("pool", device, Op.ran("psum", 0, 9, device), meeting("all reduce", 1, 5, [4, 6]))
     member = Member(write(tmp_path, plane), "cpu:6")
-    assert member.told[0][0].group_name == "devices 4,6"
+    assert member.stated_payloads[0][0].group_name == "devices 4,6"
     assert member.trace.facts.communicators == (Communicator("devices 4,6", 1, 2),)
 
 
@@ -264,7 +264,7 @@ def test_rendezvous_and_permutes_by_their_names(tmp_path: Path) -> None:
     assert (op.meeting.collective, op.meeting.devices) == ("all reduce", (0,))
     for what in ("collective-permute", "collective permute"):
         plane = ran(Op.ran("x", 0, 9), meeting(what, 1, 5, [0]))
-        ((payload, _, _),) = Member(write(tmp_path, plane), "cpu:0").told
+        ((payload, _, _),) = Member(write(tmp_path, plane), "cpu:0").stated_payloads
         assert (payload.collective, payload.library) == ("send_recv", "xla")
 
 
@@ -307,7 +307,10 @@ def test_payload_bytes_of_which_one_side_is_unknown_are_said(tmp_path: Path) -> 
     program = hlo([instruction("p", "parameter", array(2), 1), gather])
     plane = ran(Op.ran("g", 0, 5), Op.ran("g", 10, 5), Op.ran("p", 20, 5))
     member = cpu(tmp_path, Plane("/host:metadata").module("f", 3, program), plane)
-    assert [(p.in_bytes, p.out_bytes, row) for p, row, _ in member.told] == [(8, None, 0), (8, None, 1)]
+    assert [(p.in_bytes, p.out_bytes, row) for p, row, _ in member.stated_payloads] == [
+        (8, None, 0),
+        (8, None, 1),
+    ]
     assert member.trace.notes == [f"payload bytes of 2 collectives unknown: {UNSTATED}"]
 
 
@@ -320,7 +323,7 @@ def test_collectives_are_numbered_by_group_in_order_of_their_first_arrival(tmp_p
         plane.line("pool", device, *(event for op in ops for event in op))
         plane.line("pool", other, Op.ran("a", 10, 9, other), meeting("all reduce", 11, 5, [2, 3]))
     path = write(tmp_path, plane)
-    told = {n: [(row, seq) for _, row, seq in Member(path, f"cpu:{n}").told] for n in range(4)}
+    told = {n: [(row, seq) for _, row, seq in Member(path, f"cpu:{n}").stated_payloads] for n in range(4)}
     assert told == {0: [(0, 0), (1, 1), (2, 2)], 1: [(0, 0), (1, 1), (2, 2)], 2: [(0, 0)], 3: [(0, 0)]}
 
 

@@ -237,7 +237,7 @@ def test_work_beside_the_core_and_payloads_of_each_run():
     ops = [TpuOp("add", "work"), TpuOp("psum", "work", payload=Payload(source="kernel"))]
     trace, rows = batches([line("XLA Ops", (1, 0, 5), (0, 5, 5), (1, 20, 5))], ops)
     assert [name for name, _, _ in rows["kernel"]] == ["psum", "add", "psum"]
-    assert list(trace.told.row) == [0, 2]
+    assert list(trace.stated_payloads.row) == [0, 2]
 
 
 def test_a_container_holds_what_begins_before_it_ends():

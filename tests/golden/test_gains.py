@@ -23,7 +23,7 @@ JOBS = ["slow_loader_of_one_rank", "no_overlap", "first_calls", "odd_sizes"]
 
 def breaches(run: cclbench.Run) -> list[Outcome]:
     """The agreements of a run that do not hold."""
-    return [one for one in check_agreements(CheckedReading.of_run(run)) if one.status == "broken"]
+    return [one for one in check_agreements(CheckedReading.from_run(run)) if one.status == "broken"]
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.analyzers.view.histories import of_run
+from cclbench.analyzers.view.histories import run_histories
 from cclbench.cli import main
 from cclbench.formats.xplane.collectives import DeviceMember, program_payload
 from cclbench.formats.xplane.space import XSpace
@@ -281,7 +281,7 @@ def test_a_training_step_on_an_h100(measure: Any, repository: Path) -> None:
     attention = [row for row in peak["live"] if row["bytes"] == 16 * 16 * 512 * 512 * 4]
     sites = {f"tiny_jax.py({line}): attention" for line in (79, 81)}
     assert {row["call_site"] for row in attention} == sites
-    (history,) = of_run(run)
+    (history,) = run_histories(run)
     held = {"bytes": 4_456_759_808, "assigned": 4_456_759_568}
     assert peak_allocation(history, [program]) == {"module": "jit_train_step", "kind": "temporary", **held}
 
@@ -318,7 +318,7 @@ def test_a_convolution_on_eight_gpus(measure: Any, test_data: Path) -> None:
     run = measure(test_data / "xprof" / "mi300x_8gpu_jax_conv.xplane.pb")
     programs = program_documents(run)
     assert (len(programs), programs[0]["module"]) == (8, "jit_forward_3d_conv")
-    matched = [peak_allocation(history, programs) for history in of_run(run)]
+    matched = [peak_allocation(history, programs) for history in run_histories(run)]
     expected = {"module": "jit_forward_3d_conv", "kind": "temporary", "bytes": 579_072_256}
     assert matched == [expected | {"assigned": 579_072_256}] * 8
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cclbench.analyzers.view.histories import of_run
+from cclbench.analyzers.view.histories import run_histories
 from cclbench.analyzers.view.memory_categories import CATEGORIES, block_categories, bytes_by_category
 from cclbench.analyzers.view.memory_changes import MemoryAccount, with_batch
 from cclbench.analyzers.view.memory_scenarios import predict_memory
@@ -63,7 +63,7 @@ def test_a_snapshot_is_what_a_plain_replay_of_it_says(name, measure, test_data: 
     assert values["memory.peak_reserved"] == reserved
     assert (values["memory.reserved_unused"], values["memory.fragmentation"]) == UNUSED_AT_PEAK[name]
     assert values["memory.reserved_unused"] < reserved - peak
-    (history,) = of_run(run)
+    (history,) = run_histories(run)
     assert (history.contradictions, history.allocated[0], history.allocated[-1]) == (0, start, end)
     owners = history.owners
     older, sites = owners.owners_at(history.peak_moment)
@@ -81,7 +81,7 @@ def test_a_snapshot_is_what_a_plain_replay_of_it_says(name, measure, test_data: 
 
 def test_what_the_training_step_holds_at_its_peak(measure, test_data: Path) -> None:
     """Gradients are there, the optimizer has just begun: parameters and its moments are older."""
-    (history,) = of_run(measure(test_data / "memory" / "training_ctx128.pickle"))
+    (history,) = run_histories(measure(test_data / "memory" / "training_ctx128.pickle"))
     older, sites = history.owners.owners_at(history.peak_moment)
     assert (older.bytes, older.blocks) == (5_095_321_600, 664)
     _, gradients = sites[0]
@@ -96,7 +96,7 @@ def test_memory_events_of_a_trace(measure, kineto: Path) -> None:
         for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
         if event.get("name") == "[memory]" and event["args"]["Device Type"] == 1
     ]
-    (history,) = of_run(measure(path))
+    (history,) = run_histories(measure(path))
     assert history.allocated.tolist() == [args["Total Allocated"] for args in own]
     assert history.reserved.tolist() == [args["Total Reserved"] for args in own]
     assert (history.peak_allocated, history.peak_reserved) == (2_088_508_416, 2_629_828_608)
@@ -105,7 +105,7 @@ def test_memory_events_of_a_trace(measure, kineto: Path) -> None:
 def test_an_h100_out_of_memory_is_what_pytorch_says(measure, repository: Path, tmp_path: Path) -> None:
     """PyTorch's message: 128 MiB asked, 3.73 GiB allowed, 3.31 GiB allocated, 313.49 MiB free in blocks."""
     path = unpacked(repository, "out_of_memory_snapshot", tmp_path)
-    (history,) = of_run(measure(path))
+    (history,) = run_histories(measure(path))
     (failure,) = failed_requests(history)
     free, usable = failure.free, failure.usable
     assert (failure.request.bytes, failure.request.call_site.split(" < ")[:2]) == (
@@ -141,7 +141,7 @@ def test_categories_are_pytorchs(measure, repository: Path, tmp_path: Path) -> N
     _, sizes = json.loads(gzip.decompress(packed))
     names = "parameter", "state", "input", "temporary", "activation", "gradient", "detail", "none"
     stated = dict(zip(names, max(sizes, key=sum)[1:], strict=True))
-    (training,) = of_run(measure(unpacked(repository, "memory_snapshot", tmp_path)))
+    (training,) = run_histories(measure(unpacked(repository, "memory_snapshot", tmp_path)))
     held = bytes_by_category(training.owners, training.peak_moment)
     assert held.keys() == {"autograd detail", "activations", "inputs", "unknown"}
     blocks = -(-training.owners.bytes // 512) * 512
@@ -152,7 +152,7 @@ def test_categories_are_pytorchs(measure, repository: Path, tmp_path: Path) -> N
     assert held["activations"] - 2 * 512 == stated["activation"] + converted
     assert held["autograd detail"] - 512 == stated["detail"]
     assert (stated["temporary"], stated["gradient"], stated["none"]) == (0, 0, 0)
-    (step,) = of_run(measure(repository / "tests/golden/h100/memory_step_trace.json.gz"))
+    (step,) = run_histories(measure(repository / "tests/golden/h100/memory_step_trace.json.gz"))
     held = bytes_by_category(step.owners, step.peak_moment)
     # The step itself, by its trace: PyTorch counts the loss's gradient, which no backward operator makes, as
     # an activation. What is older than the trace it knows by the tensors of modules and optimizers.
@@ -161,7 +161,7 @@ def test_categories_are_pytorchs(measure, repository: Path, tmp_path: Path) -> N
         "activations": stated["activation"] + converted - 512,
         "autograd detail": stated["detail"] + 512,
     }
-    (failing,) = of_run(measure(unpacked(repository, "out_of_memory_snapshot", tmp_path)))
+    (failing,) = run_histories(measure(unpacked(repository, "out_of_memory_snapshot", tmp_path)))
     held = bytes_by_category(failing.owners, failing.peak_moment)
     assert (held["parameters"], held["optimizer states"]) == (stated["parameter"], stated["state"])
 
@@ -179,7 +179,7 @@ def test_the_split_of_a_trace_is_pytorchs(measure, repository: Path) -> None:
     folder = repository / "tests/golden/cpu_memory"
     times, sizes = json.loads(gzip.decompress((folder / "memory_timeline.json.gz").read_bytes()))
     stated = np.array(sizes)[:, 1:]
-    (history,) = of_run(measure(folder / "rank0_trace.json.gz"))
+    (history,) = run_histories(measure(folder / "rank0_trace.json.gz"))
     peak = dict(zip(TORCHS, stated[stated.sum(axis=1).argmax()].tolist(), strict=False))
     assert bytes_by_category(history.owners, history.peak_moment) == {
         name: size for name, size in peak.items() if size
@@ -199,8 +199,8 @@ def test_the_split_of_a_trace_is_pytorchs(measure, repository: Path) -> None:
 def test_modelled_peaks_are_those_of_the_job_with_these_settings(measure, repository: Path) -> None:
     """Measured peaks are in the folder's README; PyTorch's checkpoint also keeps 5,056 B a call on a CPU."""
     run = measure(repository / "tests/golden/cpu_memory/rank0_trace.json.gz")
-    (history,) = of_run(run)
+    (history,) = run_histories(run)
     assert predict_memory(run, history, ["checkpoint=Block"]).peak == 1_375_012 - 2 * 5_056
-    account, share = with_batch(MemoryAccount.of_blocks(history.owners), 8, 9)
+    account, share = with_batch(MemoryAccount.from_owners(history.owners), 8, 9)
     assert account.owners.allocated().max() == 2_333_164
     assert 0.9999 < share < 1  # all but scalars

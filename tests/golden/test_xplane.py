@@ -138,12 +138,13 @@ def test_ranks_are_global_device_ids_and_groups_those_of_the_program(tpus):
     """Planes 0 to 3 are devices 4 to 7; [4,2]<=[2,4]T(1,0) pairs each with one of the other host's."""
     assert [trace.facts.rank for trace, _ in tpus.values()] == [4, 5, 6, 7]
     for trace, rows in tpus.values():
-        (payload,) = trace.told.payloads
+        (payload,) = trace.stated_payloads.payloads
         facts = trace.facts
         assert payload.ranks == (facts.rank - 4, facts.rank)
         assert payload.in_bytes == payload.out_bytes == 5368709120
         names = list(rows["device kernel"].names)
-        assert [names[rows["device kernel"].codes[row]] for row in trace.told.row] == ["all-reduce"] * 3
+        codes = rows["device kernel"].codes
+        assert [names[codes[row]] for row in trace.stated_payloads.row] == ["all-reduce"] * 3
         assert facts.world_size == 8
         assert (facts.vendor, facts.device_name) == ("google", "TPU v6 Lite")
         assert (facts.peak_flops_per_s, facts.hbm_bytes_per_s) == (918e12, 1637993152512.0)

@@ -269,7 +269,7 @@ def test_a_calibration_by_another_collective_says_so() -> None:
     good, refused = validate_sweeps([Sweep("all_reduce", 8, 1, (8, 16), (1e-5, 1e-5)), odd], machine)
     assert [each.size for each in good.size_deviations] == [8, 16]
     assert refused.size_deviations == []
-    assert refused.found == NoPrice("9 ranks on 2 nodes do not fit dgx-h100, which has 8 per node")
+    assert refused.deviations == NoPrice("9 ranks on 2 nodes do not fit dgx-h100, which has 8 per node")
 
 
 DGX = catalog.system("dgx-h100")

@@ -508,14 +508,14 @@ def test_files_are_named_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert catalog.entry_of("lab-link").kind == "fabric"
     assert "CCLBENCH_HARDWARE" not in os.environ
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(link))
-    nothing = catalog.users_own()
+    nothing = catalog.user_entries_hash()
     with catalog.extended_catalog([chip]):
         assert {"lab-link", "lab-chip"} <= catalog.catalog_entries().keys()
-        assert catalog.users_own() != nothing
+        assert catalog.user_entries_hash() != nothing
     with pytest.raises(UsageError), catalog.extended_catalog([chip]):
         catalog.entry_of("lab-chop")
     assert os.environ["CCLBENCH_HARDWARE"] == str(link)
-    assert catalog.users_own() == nothing
+    assert catalog.user_entries_hash() == nothing
     assert "lab-chip" not in catalog.catalog_entries()
 
 

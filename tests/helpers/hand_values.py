@@ -67,4 +67,4 @@ def rows_of(metric: str, *views: RankView) -> list[dict[str, Any]]:
     chosen = METRICS.get(metric)
     ranks = {view.rank: rank_rows(view, [chosen])[metric] for view in views}
     policies = {view.rank: window_policy(view, "steps") for view in views}
-    return builtins(metric_rows(chosen, ranks, policies, [], asked="steps", source="kineto"))
+    return builtins(metric_rows(chosen, ranks, policies, [], default_window="steps", source="kineto"))

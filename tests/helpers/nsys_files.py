@@ -87,9 +87,9 @@ class Read:
         return [row for row in self.rows if row["kind"] == kind and side in (None, row["side"])]
 
     @property
-    def told(self) -> list[tuple[Payload, int, int, int]]:
+    def stated_payloads(self) -> list[tuple[Payload, int, int, int]]:
         """(payload, thread, begin, end) of each entry, times since the session began."""
-        told, payloads = self.trace.told, list(self.trace.told.payloads)
+        told, payloads = self.trace.stated_payloads, list(self.trace.stated_payloads.payloads)
         return [
             (payloads[code], track, start - EPOCH, end - EPOCH)
             for code, track, start, end in zip(told.code, told.track, told.start_ns, told.end_ns, strict=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.simulate import NodeTimes, simulate_nodes
-from cclbench.replay.tables import UNTOLD, GraphInput, RankCollectives, RankRows, StatedSyncs
+from cclbench.replay.tables import UNSTATED, GraphInput, RankCollectives, RankRows, StatedSyncs
 
 US = 1_000
 DEVICE, HOST = (0, 7), (-1, 1)
@@ -102,7 +102,7 @@ def alone(*work: Item, launches: Sequence[Item] = (), begin: float = 0, **more: 
 def syncs(*told: tuple[int, float, int, int, int, float | None]) -> StatedSyncs:
     """What is stated: (what, when called, stream, call, the event's stream, when it was recorded)."""
     what, time, stream, call, of, recorded = zip(*told, strict=True)
-    at = [UNTOLD if r is None else round(r * US) for r in recorded]
+    at = [UNSTATED if r is None else round(r * US) for r in recorded]
     columns = [[round(t * US) for t in time], what, [0] * len(told), stream, call, of, at]
     return StatedSyncs(*(np.array(column, np.int64) for column in columns))
 

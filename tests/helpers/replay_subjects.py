@@ -18,7 +18,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, TimeBounds
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.kernel_costs import NodeCosts
-from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, asked_relayout
+from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, target_relayout
 from helpers.hand_made import Tables
 from helpers.replay_rows import item, rank
 
@@ -65,7 +65,7 @@ def subject(
     run: Any = None,
 ) -> ChangeSubject:
     """All nodes are in a window that began long before, unless `since` says otherwise."""
-    wanted: Relayout | None = None if old is None else asked_relayout(old, settings or {})
+    wanted: Relayout | None = None if old is None else target_relayout(old, settings or {})
     count = len(graph.nodes)
     given: dict[str, Any] = {"graph": graph, "placed": {}, "run": run or a_run(of_card), "price": price}
     given |= {"machine": machine or Machine(), "groups": groups or {}, "relayout": wanted}

@@ -91,7 +91,7 @@ class Member:
         return [] if rows is None else xplane_files.listed(rows)
 
     @property
-    def told(self) -> list[tuple[Any, int, int]]:
+    def stated_payloads(self) -> list[tuple[Any, int, int]]:
         """(payload, row, seq) of each entry."""
-        told, payloads = self.trace.told, list(self.trace.told.payloads)
+        told, payloads = self.trace.stated_payloads, list(self.trace.stated_payloads.payloads)
         return [(payloads[c], r, s) for c, r, s in zip(told.code, told.row, told.seq, strict=True)]

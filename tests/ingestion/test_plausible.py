@@ -79,7 +79,7 @@ def said(notes: list[str]) -> list[str]:
     return [note for note in notes if "implausible" in note]
 
 
-def of_steps(figures: dict[str, Any]) -> dict[str, Any]:
+def step_figures(figures: dict[str, Any]) -> dict[str, Any]:
     """All but those of launches."""
     return {metric: one for metric, one in figures.items() if not metric.startswith("launch.")}
 
@@ -159,7 +159,7 @@ def test_a_launch_whose_kernel_is_missing_makes_the_steps_partial(figures: Any) 
     """Three kernels of four, by the launches before the last one that has a row; one after it may be cut."""
     usual, _ = figures()
     found, notes = figures(LAUNCH)
-    assert of_steps(found) == of_steps(partial(usual))
+    assert step_figures(found) == step_figures(partial(usual))
     assert "1 kernels have a launch and no row: the capture dropped them" in notes
     later = event("cudaLaunchKernel", "cuda_runtime", 335_900, 5, 100, correlation=9)
     assert figures(later)[0]["time.step"] == usual["time.step"]
@@ -178,7 +178,7 @@ def test_rows_at_time_0_among_those_of_today(figures: Any) -> None:
     kernel = event("zero", "kernel", 0, 100, 8, correlation=8)
     call = event("cudaLaunchKernel", "cuda_runtime", 0, 5, 100, correlation=9)
     found, notes = figures(more, row, kernel, call, since=NOW)
-    assert of_steps(found) == of_steps(partial(usual))
+    assert step_figures(found) == step_figures(partial(usual))
     assert found["launch.delay"] == (usual["launch.delay"][0], "partial")
     aside = f"set aside as implausible: 1 kernel rows {FAR}"
     assert said(notes) == [aside, f"implausible: 1 launch rows {FAR}"]

@@ -58,7 +58,7 @@ class Toy(formats.Reader):
             if "comm" in kernel:
                 told = {"in_bytes": 8, "ranks": tuple(kernel["comm"])}
                 payload = formats.Payload(source="hlo", collective="all_reduce", **told)
-                trace.told.add_payload(payload, row=row)
+                trace.stated_payloads.add_payload(payload, row=row)
         return trace
 
     def batches(self, kernels: list[Row], counters: list[Row]) -> Iterator[formats.Rows | pa.Table]:

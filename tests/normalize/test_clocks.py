@@ -249,17 +249,22 @@ def test_ranks_without_shared_collectives_run_true():
     rank, instance, ends = shared_ends(offset=[0, 0, 0, 40_000, 0, 0, 0, 0])
     every = np.arange(RANKS + 2)
     found = for_all(estimated(rank, instance, ends), every, every)
-    assert found.known.tolist() == [True] * RANKS + [False] * 2
+    assert found.is_estimated.tolist() == [True] * RANKS + [False] * 2
     assert found.offset_ns[-2:].tolist() == [0.0, 0.0]
     assert found.correct_times(np.array([9], np.int32), np.array([5])).tolist() == [5]
     # Nothing shared at all.
     found = estimated([], np.empty(0, np.int64), np.empty(0, np.int64))
     assert (len(found.ranks), found.worst_residual_ns, found.t0_ns) == (0, 0.0, 0)
-    for name in ("ranks", "offset_ns", "drift", "residual_ns", "uncertainty_ns", "applied", "known", "part"):
+    columns = ("offset_ns", "drift", "residual_ns", "uncertainty_ns", "applied", "is_estimated")
+    for name in ("ranks", *columns, "part"):
         assert len(getattr(found, name)) == 0
-    assert (found.ranks.dtype, found.applied.dtype, found.known.dtype) == (np.int64, np.bool_, np.bool_)
+    assert (found.ranks.dtype, found.applied.dtype, found.is_estimated.dtype) == (
+        np.int64,
+        np.bool_,
+        np.bool_,
+    )
     every = for_all(found, np.array([3, 5]), np.array([3, 5]))
-    assert every.known.tolist() == [False, False]
+    assert every.is_estimated.tolist() == [False, False]
     assert every.correct_times(np.array([5], np.int32), np.array([7])).tolist() == [7]
 
 
@@ -268,7 +273,7 @@ def test_ranks_of_one_clock_have_its_correction():
     ends = np.array([1_000, 1_600, 2_000, 2_600, 3_000, 3_600, 4_000, 4_600])
     clocks = estimated(np.tile([0, 2], 4), np.repeat(np.arange(4), 2), ends)
     found = for_all(clocks, np.arange(4), np.array([0, 0, 2, 3]))
-    assert found.known.tolist() == [True, True, True, False]
+    assert found.is_estimated.tolist() == [True, True, True, False]
     assert found.offset_ns.tolist() == [-300.0, -300.0, 300.0, 0.0]
     assert found.applied.tolist() == [True, True, True, False]
 

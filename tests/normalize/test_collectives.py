@@ -126,7 +126,7 @@ def test_the_kernels_own_word_then_the_host_ops_then_the_annotations(entries, ro
 
 GLOO = tuple(CollectiveName(kind, "gloo") for kind in ("all_reduce", "all_gather", "send"))
 DIFFER = "the group's annotated calls and its rows differ"
-UNTOLD = "no annotation tells its process group"
+UNSTATED = "no annotation tells its process group"
 
 
 def annotated(kind, ranks, **more):
@@ -192,9 +192,9 @@ class TestOnHost:
 
     def test_the_first_transfer_that_begins_inside_its_annotation(self):
         told = self.told(("send", (0, 1), span(10, 40, seq=0)))
-        assert owners(told, row(15, 1), row(20, 1, 2)) == ([-1, 0], {UNTOLD: 1})  # a row of another kind
+        assert owners(told, row(15, 1), row(20, 1, 2)) == ([-1, 0], {UNSTATED: 1})  # a row of another kind
         found, refused = owners(told, row(20, 1, 2), row(20, 2, 2), row(38, 1, 2))
-        assert (found, refused) == ([0, -1, -1], {UNTOLD: 2})
+        assert (found, refused) == ([0, -1, -1], {UNSTATED: 2})
         # A transfer may take all the time of its annotation; a request ends when the program waits for it.
         for start, end, owner in ((10, 40, 0), (9, 40, -1), (10, 4100, 0), (40, 41, -1)):
             one = {"start_ns": start, "end_ns": end, "track": 1, "name": 2}
@@ -224,7 +224,7 @@ class TestOnHost:
         """Row 10 tells nothing of itself; what the last entry tells is about a row on another thread."""
         told = self.told(*self.reduces(400, threads=(7,)))
         own(told, 10, 99, track=8)
-        assert owners(told, row(10), row(10, 8)) == ([0, 1], {UNTOLD: 1})
+        assert owners(told, row(10), row(10, 8)) == ([0, 1], {UNSTATED: 1})
 
     @pytest.mark.parametrize("kind", ["all_reduce", "broadcast"])
     def test_the_last_two_of_four_that_changed_places(self, kind):
@@ -248,7 +248,7 @@ class TestOnHost:
         told = self.told(("all_reduce", (0, 1), {"seq": 0}, {"threads": (7,)}))
         groups = (ProcessGroup(name="0", ranks=(0, 1)),) if known else ()
         found, refused = owners(told, row(10), row(20), row(30, 8), groups=groups)
-        assert (found, refused) == ([-1] * 3, {} if known else {DIFFER: 2, UNTOLD: 1})
+        assert (found, refused) == ([-1] * 3, {} if known else {DIFFER: 2, UNSTATED: 1})
 
     @pytest.mark.parametrize("rows", [[row(10)], [row(10), row(20), row(30)], [row(10), row(20, name=1)]])
     def test_contradiction_leaves_the_group_out(self, rows):
@@ -261,7 +261,7 @@ class TestOnHost:
 
     def test_two_groups_without_threads_cannot_be_told_apart(self):
         told = self.told(*(("all_reduce", ranks, {"seq": 0}) for ranks in ((0, 1), (0, 2))))
-        assert owners(told, row(10), row(20)) == ([-1, -1], {UNTOLD: 2})
+        assert owners(told, row(10), row(20)) == ([-1, -1], {UNSTATED: 2})
 
     def test_rows_and_calls_of_known_and_unknown_size_in_one_group(self):
         """The first row and the third tell their sizes, the first call and the second do."""
@@ -306,7 +306,7 @@ class TestOnHost:
         described = ProcessGroup(name="4", description="mesh_tp", ranks=(0, 1, 2, 3))
         for groups, dimension in (((described, shared), "tp"), ((shared, described), None)):
             assert made(*groups)["dimension"].to_pylist() == [dimension] * 2
-        assert owners(told, row(10), row(30), groups=(alone, shared, other)) == ([0, -1], {UNTOLD: 2})
+        assert owners(told, row(10), row(30), groups=(alone, shared, other)) == ([0, -1], {UNSTATED: 2})
         assert made(alone, shared, other)["group"].null_count == 2
 
 

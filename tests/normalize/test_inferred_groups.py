@@ -55,7 +55,7 @@ def calls(starts: Any = None, ends: Any = None, kinds: Any = "all_reduce", **mor
     return replace(made, **more)
 
 
-def of_four(*arguments: Any, **more: Any) -> Inference:
+def infer_four(*arguments: Any, **more: Any) -> Inference:
     return infer_group(calls(*arguments, **more), range(RANKS), RANKS)
 
 
@@ -71,7 +71,7 @@ def refused(found: Inference) -> str:
 
 def test_all_ranks_run_one_sequence_in_step() -> None:
     reason = "all 4 ranks run one sequence of 8 collectives in step"
-    assert of_four() == Inference("R1", reason)
+    assert infer_four() == Inference("R1", reason)
 
     def noted(*told: str | None) -> str | None:
         return record({"inference": dict(zip(("rule", "group", "reason"), told, strict=True))}).inference_note
@@ -96,7 +96,7 @@ def test_every_rank_of_the_world_has_to_be_here(ranks: Any, world: int | None, r
 @pytest.mark.parametrize("library", ["gloo", "mpi", "xla"])
 def test_libraries_of_the_host_are_refused(library: str) -> None:
     why = f"library {library}, whose calls do not end together"
-    assert refused(of_four(libraries=("nccl", library))) == why
+    assert refused(infer_four(libraries=("nccl", library))) == why
     two = calls(arrivals()[:, :2], leavings()[:, :2], libraries=(library,))
     assert refused(infer_group(two, range(2), 2)).startswith(f"library {library}")
 
@@ -105,39 +105,39 @@ def test_libraries_of_the_host_are_refused(library: str) -> None:
 def test_what_the_trace_states_of_groups_is_not_contradicted(stated: int) -> None:
     """A group of no ranks, too, is none of all."""
     size = np.where(np.arange(32) == 5, stated, -1).astype(np.int32)
-    assert refused(of_four(size=size)) == f"1 collectives are stated to be of {stated} ranks"
-    assert of_four(size=np.where(size > 0, 4, -1).astype(np.int32)).rule == "R1"
+    assert refused(infer_four(size=size)) == f"1 collectives are stated to be of {stated} ranks"
+    assert infer_four(size=np.where(size > 0, 4, -1).astype(np.int32)).rule == "R1"
     communicators = [frozenset({"0xa"}), frozenset({"0xa"}), frozenset({"0xb"}), frozenset({"0xb"})]
-    assert refused(of_four(names=communicators)) == "the ranks' collectives name different process groups"
-    assert of_four(names=[frozenset({"0xa", "0xb"})] * 4).rule == "R1"
+    assert refused(infer_four(names=communicators)) == "the ranks' collectives name different process groups"
+    assert infer_four(names=[frozenset({"0xa", "0xb"})] * 4).rule == "R1"
 
 
 def test_what_a_kernel_does_has_to_be_known() -> None:
-    found = of_four(kinds=["all_reduce"] * 6 + ["send_recv"] * 2)
+    found = infer_four(kinds=["all_reduce"] * 6 + ["send_recv"] * 2)
     assert refused(found) == "nothing says that 8 sends and receives are a collective of all ranks"
-    assert refused(of_four(kinds=["all_reduce"] * 7 + [None])) == "4 collectives are of unknown kind"
-    assert of_four(kinds=["all_reduce"] * 6 + ["all_to_all"] * 2).rule == "R1"
+    assert refused(infer_four(kinds=["all_reduce"] * 7 + [None])) == "4 collectives are of unknown kind"
+    assert infer_four(kinds=["all_reduce"] * 6 + ["all_to_all"] * 2).rule == "R1"
 
 
 def test_ranks_have_to_run_the_same_kinds_in_the_same_order() -> None:
     differ = "kind sequences differ at instance"
     kinds = np.full((8, RANKS), "all_reduce", object)
     kinds[4, 2] = "all_gather"
-    assert refused(of_four(kinds=kinds)) == f"{differ} 5: all_reduce on rank 0, all_gather on rank 2"
+    assert refused(infer_four(kinds=kinds)) == f"{differ} 5: all_reduce on rank 0, all_gather on rank 2"
     kinds[2, 1] = "all_gather"
-    assert refused(of_four(kinds=kinds)).startswith(f"{differ} 3:")
+    assert refused(infer_four(kinds=kinds)).startswith(f"{differ} 3:")
     whole, kept = calls(), np.arange(32) != 31
     rows = {name: getattr(whole, name)[kept] for name in ("rank", "kind", "size", "starts", "ends")}
     assert refused(infer_group(replace(whole, **rows), range(RANKS), RANKS)) == (
         f"{differ} 8: all_reduce on rank 0, none on rank 3"
     )
-    assert refused(of_four(arrivals()[:7], leavings()[:7])) == "7 instances, fewer than 8"
+    assert refused(infer_four(arrivals()[:7], leavings()[:7])) == "7 instances, fewer than 8"
 
 
 EPOCH = 1_712_195_495_519_689_047
 
 
-def of_three(instances: int = 8, gap: int = 70 * US, spread: int = 0, epoch: int = 0) -> Inference:
+def infer_three(instances: int = 8, gap: int = 70 * US, spread: int = 0, epoch: int = 0) -> Inference:
     """Ranks 0 and 1 of three come at 0 and 30 µs, rank 2 `gap` later; ends differ by `spread`, either way."""
     either = np.where(np.arange(instances) % 2, 1, -1)[:, None]
     starts = epoch + begins(0, 30 * US, 30 * US + gap, instances=instances)
@@ -146,24 +146,24 @@ def of_three(instances: int = 8, gap: int = 70 * US, spread: int = 0, epoch: int
 
 
 def test_three_ranks_have_subgroups_as_well() -> None:
-    assert of_three().rule == "R1"
-    assert refused(of_three(instances=7)) == "7 instances, fewer than 8"
-    assert refused(of_three(gap=0)).startswith("in 0 of 8 instances")
+    assert infer_three().rule == "R1"
+    assert refused(infer_three(instances=7)) == "7 instances, fewer than 8"
+    assert refused(infer_three(gap=0)).startswith("in 0 of 8 instances")
 
 
 @pytest.mark.parametrize("epoch", [0, EPOCH])
 @pytest.mark.parametrize(("gap", "waited"), [(20 * US, False), (20 * US + 1, True), (29 * US, True)])
 def test_the_last_rank_is_later_by_twice_what_ends_differ_by(gap: int, epoch: int, *, waited: bool) -> None:
     """A nanosecond later is later, at the time of day, too."""
-    assert (of_three(gap=gap, spread=10 * US, epoch=epoch).rule == "R1") == waited
+    assert (infer_three(gap=gap, spread=10 * US, epoch=epoch).rule == "R1") == waited
 
 
 def test_the_same_rank_is_last_with_its_offset_and_without() -> None:
     """Rank 3 comes 30 µs later than rank 2 and leaves 60 µs later: by a common clock rank 2 comes last."""
     starts = begins(0, 10 * US, 100 * US, 130 * US)
     ahead = begins(200 * US, 200 * US, 200 * US, 260 * US)
-    assert refused(of_four(starts, ahead)).startswith("in 0 of 8")
-    assert of_four(starts, begins(*[200 * US] * 4)).rule == "R1"
+    assert refused(infer_four(starts, ahead)).startswith("in 0 of 8")
+    assert infer_four(starts, begins(*[200 * US] * 4)).rule == "R1"
 
 
 def test_of_many_ranks_the_two_that_come_last_are_compared() -> None:
@@ -184,16 +184,16 @@ def test_only_what_ends_differ_by_may_overlap_with_the_next(instance: int, early
     last = (1000 * (instance + 1)) * US
     ends[instance] = last + np.array([-3, 0, -3, -1]) * US
     starts[instance + 1, 0] = last - 3 * US - early
-    found = of_four(starts, ends)
+    found = infer_four(starts, ends)
     assert found.rule == "R1" if fits else refused(found) == "a shift by one also overlaps"
 
 
 def test_an_instance_in_which_one_leaves_before_another_comes() -> None:
     ends = leavings()
     ends[6, 0] = arrivals()[6, 1]  # rank 1 comes last, as rank 0 leaves
-    assert refused(of_four(ends=ends)) == "instance 7 does not overlap in time across ranks"
+    assert refused(infer_four(ends=ends)) == "instance 7 does not overlap in time across ranks"
     ends[6, 0] += 1
-    assert refused(of_four(ends=ends)) == "ends spread 100 µs around their offsets"
+    assert refused(infer_four(ends=ends)) == "ends spread 100 µs around their offsets"
 
 
 def test_a_shift_that_overlaps_as_well() -> None:
@@ -202,9 +202,9 @@ def test_a_shift_that_overlaps_as_well() -> None:
     starts = begin + np.array([0, 10, 20, 30]) * US
     starts[np.arange(8), LATE] = begin[:, 0] + 100 * US
     ends = np.broadcast_to(begin + 205 * US, starts.shape)
-    assert of_four(starts, ends).rule == "R1"
+    assert infer_four(starts, ends).rule == "R1"
     ahead = np.array([0, 0, 0, 20]) * US
-    assert refused(of_four(starts + ahead, ends + ahead)) == "a shift by one also overlaps"
+    assert refused(infer_four(starts + ahead, ends + ahead)) == "a shift by one also overlaps"
 
 
 @pytest.mark.parametrize("epoch", [0, EPOCH])
@@ -216,14 +216,14 @@ def test_ends_may_spread_as_far_as_50_us(epoch: int) -> None:
     starts, ends = arrivals(), leavings()
     starts[3, LATE[3]] = (3000 + 195) * US
     ends[3, 1] += 50 * US
-    assert of_four(starts + epoch, ends + epoch).rule == "R1"
+    assert infer_four(starts + epoch, ends + epoch).rule == "R1"
     ends[3, 1] += 1
-    assert refused(of_four(starts + epoch, ends + epoch)) == "ends spread 50 µs around their offsets"
+    assert refused(infer_four(starts + epoch, ends + epoch)) == "ends spread 50 µs around their offsets"
     ends[3, 1] += 262 * US
-    assert refused(of_four(starts + epoch, ends + epoch)) == "ends spread 312 µs around their offsets"
+    assert refused(infer_four(starts + epoch, ends + epoch)) == "ends spread 312 µs around their offsets"
 
 
-def of_two_groups(late: Any, *, slower: int = 0) -> tuple[Any, Any]:
+def two_group_times(late: Any, *, slower: int = 0) -> tuple[Any, Any]:
     """Ranks 0 and 1, and 2 and 3, each pair in step: of each instance what its two last ranks come later, µs.
 
     `slower` is by how much the second pair's transfers take longer than the 100 µs of the first.
@@ -238,13 +238,13 @@ SKEWS = [(0, 3), (4, 0), (0, 9), (2, 0), (0, 2), (12, 0), (0, 5), (1, 0)]
 
 
 def test_subgroups_in_lockstep_do_not_wait_for_one_another() -> None:
-    assert refused(of_four(*of_two_groups(SKEWS))) == (
+    assert refused(infer_four(*two_group_times(SKEWS))) == (
         "in 0 of 8 instances all ranks are seen to wait for the last one: the others could be of subgroups in"
         " lockstep"
     )
     # Ranks that come at once show nothing.
     starts = begins(*[0] * RANKS)
-    assert refused(of_four(starts, starts + 50 * US)).startswith("in 0 of 8 instances")
+    assert refused(infer_four(starts, starts + 50 * US)).startswith("in 0 of 8 instances")
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_subgroups_in_lockstep_do_not_wait_for_one_another() -> None:
     ids=["shorter", "longer", "later"],
 )
 def test_a_subgroup_that_always_takes_longer_or_comes_later_is_no_clock(late: Any, slower: int) -> None:
-    assert refused(of_four(*of_two_groups(late, slower=slower))).startswith("in 0 of 8 instances")
+    assert refused(infer_four(*two_group_times(late, slower=slower))).startswith("in 0 of 8 instances")
 
 
 def test_three_of_four_instances_have_to_show_that_ranks_wait() -> None:
@@ -269,7 +269,7 @@ def test_three_of_four_instances_have_to_show_that_ranks_wait() -> None:
             starts[k] = (1000 * k + np.array([10, 20, 30, 31])) * US
             ends[k] += np.array([1, -1, 0, 0]) * US
         ends[7] += np.array([1, -1, 0, 0]) * US
-        return of_four(starts, ends)
+        return infer_four(starts, ends)
 
     assert with_early(2).rule == "R1"
     assert refused(with_early(3)).startswith("in 5 of 8 instances")
@@ -280,13 +280,13 @@ def test_what_shows_nothing_must_end_together_as_well() -> None:
     starts, ends = arrivals(), leavings()
     starts[5] = (5000 + np.array([10, 20, 15, 23])) * US
     ends[5] += np.array([0, 0, 3, 3]) * US
-    assert refused(of_four(starts, ends)) == (
+    assert refused(infer_four(starts, ends)) == (
         "ends spread 3 µs where no rank is seen to wait for the last one, and at most 0 µs where all do: the"
         " others could be of subgroups in lockstep"
     )
 
 
-def of_two(kinds: Any, starts: Any = None, ends: Any = None) -> Inference:
+def infer_two(kinds: Any, starts: Any = None, ends: Any = None) -> Inference:
     starts = arrivals()[: len(kinds), :2] if starts is None else starts
     ends = leavings()[: len(kinds), :2] if ends is None else ends
     return infer_group(calls(starts, ends, kinds), range(2), 2)
@@ -294,23 +294,23 @@ def of_two(kinds: Any, starts: Any = None, ends: Any = None) -> Inference:
 
 def test_a_world_of_two_has_one_group_and_need_not_be_seen_to_wait() -> None:
     found = Inference("R0", "a world of 2 ranks has no other group")
-    assert of_two(["all_reduce"]) == found
-    assert of_two(["send_recv", "all_gather", None]) == found
-    assert of_two([("send", "recv"), ("recv", "send"), ("all_reduce", "all_reduce")]) == found
+    assert infer_two(["all_reduce"]) == found
+    assert infer_two(["send_recv", "all_gather", None]) == found
+    assert infer_two([("send", "recv"), ("recv", "send"), ("all_reduce", "all_reduce")]) == found
     # Two ranks need not be seen to wait or to end together.
     starts = np.array([[0, 0], [50, 50]])
-    assert of_two(["all_reduce"], starts[:1], np.array([[100, 900_000]])).rule == "R0"
-    assert of_two(["all_reduce"] * 2, starts, np.array([[100] * 2, [200] * 2])).rule == "R0"
+    assert infer_two(["all_reduce"], starts[:1], np.array([[100, 900_000]])).rule == "R0"
+    assert infer_two(["all_reduce"] * 2, starts, np.array([[100] * 2, [200] * 2])).rule == "R0"
 
 
 def test_two_ranks_have_to_do_the_same_at_the_same_time() -> None:
     differ = "kind sequences differ at instance 1: "
-    unknown = of_two([("all_reduce", None)])
+    unknown = infer_two([("all_reduce", None)])
     assert refused(unknown) == f"{differ}all_reduce on rank 0, an unknown one on rank 1"
-    assert refused(of_two([("send", "send")])) == f"{differ}send on rank 0, recv on rank 1"
+    assert refused(infer_two([("send", "send")])) == f"{differ}send on rank 0, recv on rank 1"
     starts, ends = arrivals()[:3, :2], leavings()[:3, :2].copy()
     ends[1, 1] = starts[1, 0]
-    apart = of_two(["send_recv"] * 3, starts, ends)
+    apart = infer_two(["send_recv"] * 3, starts, ends)
     assert refused(apart) == "instance 2 does not overlap in time across ranks"
 
 

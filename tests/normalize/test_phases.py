@@ -12,7 +12,7 @@ from cclbench.classify.python_rows import starts_backward
 from cclbench.ground.schema import PHASES
 from cclbench.normalize.host_calls import cold_operators
 from cclbench.normalize.operators import Ranges
-from cclbench.normalize.phases import HostActivity, Named, Phases, Vocabulary, phase_told, runs_node
+from cclbench.normalize.phases import HostActivity, Named, Phases, Vocabulary, runs_node, stated_phase
 
 MAIN, ENGINE = 1, 2
 
@@ -175,7 +175,7 @@ def test_loading_data_goes_before_all_and_the_optimizer_before_backward() -> Non
     ],
 )
 def test_the_phase_that_an_annotation_names(annotations: list[str], phase: str | None) -> None:
-    assert [phase_told(annotation) for annotation in annotations] == [phase] * len(annotations)
+    assert [stated_phase(annotation) for annotation in annotations] == [phase] * len(annotations)
 
 
 def test_the_call_that_has_the_engine_run() -> None:

@@ -131,7 +131,7 @@ def test_steps_that_overlap_by_less_than_a_microsecond_are_neighbours(names):
 
 
 def steps_of_device(*told):
-    return steps.of_device([DeviceStep(*one) for one in told])
+    return steps.device_marks([DeviceStep(*one) for one in told])
 
 
 # Rows of (name, begin, end, number, closed).

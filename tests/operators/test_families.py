@@ -17,13 +17,13 @@ def t(*shape: int, dtype: str = "float", strides: tuple[int, ...] | None = None)
     return Tensor(shape, dtype, strides)
 
 
-def of_type(dtype: str) -> Callable[..., Tensor]:
+def tensor_type(dtype: str) -> Callable[..., Tensor]:
     return lambda *shape: Tensor(shape, dtype)
 
 
-bf16, fp8, f32 = of_type("c10::BFloat16"), of_type("c10::Float8_e4m3fn"), of_type("f32")
-i64, i32, i8, u8, b8 = map(of_type, ("long int", "int", "signed char", "unsigned char", "bool"))
-complex64, e4m3 = of_type("c10::complex<float>"), of_type("f8e4m3fn")
+bf16, fp8, f32 = tensor_type("c10::BFloat16"), tensor_type("c10::Float8_e4m3fn"), tensor_type("f32")
+i64, i32, i8, u8, b8 = map(tensor_type, ("long int", "int", "signed char", "unsigned char", "bool"))
+complex64, e4m3 = tensor_type("c10::complex<float>"), tensor_type("f8e4m3fn")
 
 
 GROUPS = Tensor((2,), "s32")

@@ -59,7 +59,7 @@ def test_waiting_is_worked_out_anew() -> None:
 
 def test_a_collective_of_a_rank_that_is_not_there_keeps_its_time() -> None:
     graph, times = replayed(pair(skew=60)[0])
-    assert not graph.transfers.known.any()
+    assert not graph.transfers.is_split.any()
     assert end_of(graph, times, 0) == 355
 
 

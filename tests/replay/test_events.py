@@ -187,7 +187,7 @@ def test_ranks_keep_their_own_numbers_one_behind_the_other() -> None:
     graph = build_graph(ranks(60, 100, 80))
     nodes, calls = graph.nodes, graph.transfers
     assert calls.instance.tolist() == [3, 5, 5, 5]
-    assert calls.known.tolist() == [False, True, True, True]
+    assert calls.is_split.tolist() == [False, True, True, True]
     assert calls.size.tolist() == [3] * 4
     own = [nodes.call[(nodes.rank == r) & (nodes.kind == n.TRANSFER)].tolist() for r in range(3)]
     assert own == [[1, 0], [2], [3]]
@@ -228,7 +228,7 @@ def test_a_meeting_is_when_the_last_rank_arrives() -> None:
 
 def test_a_meeting_of_which_a_rank_is_not_replayed_is_none() -> None:
     graph = build_graph(ranks(60, 100, 80)[1:])
-    assert not graph.transfers.known.any()
+    assert not graph.transfers.is_split.any()
     assert not (graph.nodes.kind == n.RENDEZVOUS).any()
     # sends and receives meet in pairs
     made = ranks(60, 100)
@@ -387,7 +387,7 @@ def test_our_data_points(name: str, repository: Path, evidence_store: Path) -> N
     replay = Replay(cclbench.ingest(repository / "traces" / f"tiny-{name}-cpu", store=evidence_store))
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
     nodes = replay.graph.nodes
-    assert replay.graph.transfers.known.all()
+    assert replay.graph.transfers.is_split.all()
     none = replay._replay_outcome(replay.graph, np.where(nodes.kind == n.TRANSFER, 0.0, 1.0))
     assert none.step_ns < 0.99 * replay.measured_ns
 

@@ -16,7 +16,7 @@ import cclbench
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.operators.call import Call, Tensor
-from cclbench.replay.layout import MOST_RANKS, Layout, Relayout, asked_relayout, changes_layout, layout_of
+from cclbench.replay.layout import MOST_RANKS, Layout, Relayout, changes_layout, layout_of, target_relayout
 from cclbench.replay.regroup import RegroupedGroup, dimension_in, even_ranks, regroup_all
 from cclbench.replay.sharded_operators import BoundedFactor, TensorCutting, cut_kernels
 
@@ -107,7 +107,7 @@ def test_degrees_that_do_not_make_the_job_are_refused() -> None:
 )
 def test_the_new_layout_is_what_settings_ask_for(settings: dict[str, Any], new: Layout) -> None:
     old = degrees(tp=4, dp=2)
-    found = asked_relayout(old, settings)
+    found = target_relayout(old, settings)
     assert (found.old, found.new) == (old, new)
     assert found.removed == (frozenset(range(4, 8)) if "ranks.remove" in settings else frozenset())
     assert found.degree_growth("dp") == new.degrees["dp"] / 2
@@ -116,22 +116,22 @@ def test_the_new_layout_is_what_settings_ask_for(settings: dict[str, Any], new: 
 
 
 def test_what_new_layouts_are_allowed() -> None:
-    found = asked_relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 1})
+    found = target_relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 1})
     assert (found.fixed_batch, found.sample_share) == (True, 0.25)
-    assert asked_relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 0}).sample_share == 1
+    assert target_relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 0}).sample_share == 1
     # the largest layout and the first spare are allowed
-    assert asked_relayout(degrees(dp=2), {"parallelism.dp": MOST_RANKS}).new.world_size == MOST_RANKS
-    assert asked_relayout(degrees(tp=4, dp=2), {"ranks.replace": ((7, 8),)}).places == {7: 8}
+    assert target_relayout(degrees(dp=2), {"parallelism.dp": MOST_RANKS}).new.world_size == MOST_RANKS
+    assert target_relayout(degrees(tp=4, dp=2), {"ranks.replace": ((7, 8),)}).places == {7: 8}
     # experts over replicas stay a part of them
     with pytest.raises(UsageError, match="experts over 3 ranks do not divide dp 4"):
-        asked_relayout(NESTED, {"parallelism.ep": 3})
-    assert asked_relayout(NESTED, {"parallelism.ep": 4}).new.degrees["ep"] == 4
+        target_relayout(NESTED, {"parallelism.ep": 3})
+    assert target_relayout(NESTED, {"parallelism.ep": 4}).new.degrees["ep"] == 4
     with pytest.raises(InputError, match="spread over replicas, so no replica can continue"):
-        asked_relayout(NESTED, {"ranks.remove": (0,)})
+        target_relayout(NESTED, {"ranks.remove": (0,)})
     # the last replica is not taken out
     with pytest.raises(InputError, match=r"no replica of the model is left \(tp 2 x dp 2\)"):
-        asked_relayout(degrees(tp=2, dp=2), {"ranks.remove": (0, 2)})
-    assert asked_relayout(degrees(tp=2, dp=3), {"ranks.remove": (0, 2)}).removed == {0, 1, 2, 3}
+        target_relayout(degrees(tp=2, dp=2), {"ranks.remove": (0, 2)})
+    assert target_relayout(degrees(tp=2, dp=3), {"ranks.remove": (0, 2)}).removed == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_what_new_layouts_are_allowed() -> None:
 )
 def test_what_makes_no_layout_says_why(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        asked_relayout(degrees(tp=4, dp=2), settings)
+        target_relayout(degrees(tp=4, dp=2), settings)
 
 
 def test_members_of_a_group_in_another_layout() -> None:
     """tp 2, dp 3, pp 4 become tp 4, dp 2, pp 4: strides of 1, 4 and 8."""
-    change = asked_relayout(CUBE, {"parallelism.tp": 4, "parallelism.dp": 2})
+    change = target_relayout(CUBE, {"parallelism.tp": 4, "parallelism.dp": 2})
     assert change.new_members((6, 7), "tp") == (0, 1, 2, 3)
     assert change.new_members((1, 3, 5), "dp") == (0, 4)
     assert change.new_members((0, 6, 12, 18), "pp") == (0, 8, 16, 24)
@@ -163,30 +163,30 @@ def test_members_of_a_group_in_another_layout() -> None:
     # a part of a dimension: the inner one stays, of the outer one there are as many as the inner ones leave
     assert change.new_members((0, 6), "pp") == (0, 8)
     assert change.new_members((0,), "pp") == (0,)
-    outer = asked_relayout(degrees(dp=8), {"parallelism.dp": 12})
+    outer = target_relayout(degrees(dp=8), {"parallelism.dp": 12})
     assert outer.new_members((1, 5), "dp") == (0, 4, 8)
     assert outer.new_members((0, 1, 2, 3), "dp") == (0, 1, 2, 3)
-    wider = asked_relayout(degrees(ep=4, dp=8, nested=True), {"parallelism.ep": 8})
+    wider = target_relayout(degrees(ep=4, dp=8, nested=True), {"parallelism.ep": 8})
     assert wider.new_members((0, 1, 2, 3), "ep") == tuple(range(8))
     with pytest.raises(UsageError, match="dp 6 is no multiple of the 4 ranks that share a part"):
-        asked_relayout(degrees(dp=8), {"parallelism.dp": 6}).new_members((1, 5), "dp")
+        target_relayout(degrees(dp=8), {"parallelism.dp": 6}).new_members((1, 5), "dp")
     with pytest.raises(UsageError, match="dp 2 is no multiple of the 4 ranks"):
-        asked_relayout(degrees(dp=8), {"parallelism.dp": 2}).new_members((1, 5), "dp")
+        target_relayout(degrees(dp=8), {"parallelism.dp": 2}).new_members((1, 5), "dp")
     # of tensors alone it stays that dimension's; one of replicas alone, or of two dimensions, has all
-    tensors = asked_relayout(degrees(tp=4), {"parallelism.tp": 2, "parallelism.dp": 3})
+    tensors = target_relayout(degrees(tp=4), {"parallelism.tp": 2, "parallelism.dp": 3})
     assert tensors.new_members(range(4), None) == (0, 1)
-    replicas = asked_relayout(degrees(dp=4), {"parallelism.tp": 2})
+    replicas = target_relayout(degrees(dp=4), {"parallelism.tp": 2})
     assert replicas.new_members(range(4), None) == tuple(range(8))
-    assert asked_relayout(degrees(), {"parallelism.dp": 4}).new_members((0,), None) == (0,)
+    assert target_relayout(degrees(), {"parallelism.dp": 4}).new_members((0,), None) == (0,)
 
 
 def test_ranks_taken_out_and_spares() -> None:
-    smaller = asked_relayout(degrees(tp=2, dp=3), {"ranks.remove": (3,)})
+    smaller = target_relayout(degrees(tp=2, dp=3), {"ranks.remove": (3,)})
     assert smaller.new_members((0, 2, 4), "dp") == (0, 4)
     assert smaller.new_members((4, 5), "tp") == (0, 1)
     assert smaller.new_members(range(6), None) == (0, 1, 4, 5)
     assert smaller.new_members((1, 2), None) == (1,)
-    moved = asked_relayout(degrees(tp=2, dp=3), {"ranks.replace": ((4, 9),)})
+    moved = target_relayout(degrees(tp=2, dp=3), {"ranks.replace": ((4, 9),)})
     assert moved.new_members((0, 2, 4), "dp") == (0, 2, 9)
     assert moved.new_members(range(6), None) == (0, 1, 2, 3, 9, 5)
     larger = Relayout(degrees(dp=3), degrees(dp=6), places={4: 9})
@@ -205,7 +205,7 @@ def test_the_dimension_of_a_group_is_the_one_along_which_its_ranks_differ() -> N
     assert dimension_in(NESTED, (0, 2)) == "dp"
     assert dimension_in(degrees(ep=2, dp=2), (0, 1)) == "ep"
     # groups that change have members payload and repeats
-    change = asked_relayout(degrees(tp=2, dp=2), {"parallelism.dp": 4})
+    change = target_relayout(degrees(tp=2, dp=2), {"parallelism.dp": 4})
     groups = {"tensors": (0, 1), "data": (0, 2), "told": (0, 1, 3), "all": (0, 1, 2, 3), "alone": (0,)}
     expected = {"data": RegroupedGroup((0, 2, 4, 6), dimension="dp"), "all": RegroupedGroup(tuple(range(8)))}
     assert regroup_all(groups, {}, change, {}, {}) == expected
@@ -249,14 +249,14 @@ def product(m: int, k: int, n: int, name: str = "aten::mm") -> Call:
 def test_a_product_goes_as_its_flops_or_its_bytes() -> None:
     cutting = TensorCutting(2, hidden=8192, tokens=16384, accelerator=H100)
     for sizes in ((16384, 8192, 28672), (16384, 28672, 8192), (28672, 16384, 8192)):
-        found = cutting.of_call(product(*sizes), "forward")
+        found = cutting.call_factor(product(*sizes), "forward")
         assert found == pytest.approx(HALF, rel=1e-6)
     # 65,536 tokens of 64, by 64 x 128: of 4.19 + 0.008 + 8.39 million elements the first stay, half of others
     m, k, n = 65_536, 64, 128
     cut = (m * k + k * n / 2 + m * n / 2) / (m * k + k * n + m * n)
-    found = TensorCutting(2, hidden=k, tokens=m, accelerator=H100).of_call(product(m, k, n), "forward")
+    found = TensorCutting(2, hidden=k, tokens=m, accelerator=H100).call_factor(product(m, k, n), "forward")
     assert found == pytest.approx(BoundedFactor(cut, cut, cut))
-    unknown = TensorCutting(2, accelerator=H100).of_call(product(m, k, n), "forward")
+    unknown = TensorCutting(2, accelerator=H100).call_factor(product(m, k, n), "forward")
     other = ((m * k / 2 + k * n + m * n / 2), (m * k / 2 + k * n / 2 + m * n))
     cuts = [cut, *(each / (m * k + k * n + m * n) for each in other)]
     assert (unknown.low, unknown.high) == pytest.approx((min(cuts), max(cuts)))
@@ -274,27 +274,29 @@ def test_a_product_goes_as_its_flops_or_its_bytes() -> None:
     ],
 )
 def test_other_calls(call: Call, phase: str, expected: BoundedFactor | None) -> None:
-    assert TensorCutting(2, hidden=512).of_call(call, phase) == expected
+    assert TensorCutting(2, hidden=512).call_factor(call, phase) == expected
 
 
 def test_what_may_be_cut_or_not_lies_between() -> None:
-    found = TensorCutting(4).of_call(Call("aten::add", (Tensor((4, 512), "bf16"),) * 2), "forward")
+    found = TensorCutting(4).call_factor(Call("aten::add", (Tensor((4, 512), "bf16"),) * 2), "forward")
     assert found == BoundedFactor(0.5, 0.25, 1.0)
-    assert TensorCutting(4, sequences=True).of_category("elementwise") == BoundedFactor(0.25, 0.25, 0.25)
-    assert TensorCutting(4).of_category("normalization") == WHOLE
-    assert TensorCutting(4).of_category("gemm") == BoundedFactor(0.25, 0.25, 0.25)
+    assert TensorCutting(4, sequences=True).category_factor("elementwise") == BoundedFactor(0.25, 0.25, 0.25)
+    assert TensorCutting(4).category_factor("normalization") == WHOLE
+    assert TensorCutting(4).category_factor("gemm") == BoundedFactor(0.25, 0.25, 0.25)
     # fewer ranks take longer
     assert TensorCutting(0.25).cut_factor == BoundedFactor(4.0, 4.0, 4.0)
     assert TensorCutting(0.25).cut_or_whole_factor == BoundedFactor(2.0, 1.0, 4.0)
     assert TensorCutting(4).cut_or_whole_factor == BoundedFactor(0.5, 0.25, 1.0)
-    assert TensorCutting(4).of_category("other") == BoundedFactor(0.5, 0.25, 1.0)
-    assert TensorCutting(4, sequences=True).of_category("normalization") == BoundedFactor(0.25, 0.25, 0.25)
+    assert TensorCutting(4).category_factor("other") == BoundedFactor(0.5, 0.25, 1.0)
+    assert TensorCutting(4, sequences=True).category_factor("normalization") == BoundedFactor(
+        0.25, 0.25, 0.25
+    )
     whole = Call("aten::add", (Tensor((4, 512), "bf16"),))
-    assert TensorCutting(4, hidden=512).of_call(whole, "forward") == WHOLE
-    cut = TensorCutting(4, hidden=512, sequences=True).of_call(whole, "forward")
+    assert TensorCutting(4, hidden=512).call_factor(whole, "forward") == WHOLE
+    cut = TensorCutting(4, hidden=512, sequences=True).call_factor(whole, "forward")
     assert cut == BoundedFactor(0.25, 0.25, 0.25)
     scalar = Call("aten::fill_", (Tensor((), "bf16"),))
-    assert TensorCutting(4).of_call(scalar, "forward") is None
+    assert TensorCutting(4).call_factor(scalar, "forward") is None
 
 
 def test_operators_of_a_recorded_run(repository: Path, tmp_path: Path) -> None:
@@ -313,21 +315,21 @@ def test_operators_of_a_recorded_run(repository: Path, tmp_path: Path) -> None:
 def test_a_product_is_cut_along_neither_tokens_nor_the_hidden_size() -> None:
     """Where sizes are both, any of them may be cut; FLOPs alone count where no accelerator is known."""
     alone = TensorCutting(4, hidden=512, tokens=128)
-    assert alone.of_call(product(128, 512, 2048), "forward") == BoundedFactor(0.25, 0.25, 0.25)
-    assert alone.of_call(product(128, 512, 512), "forward") == BoundedFactor(0.25, 0.25, 0.25)
+    assert alone.call_factor(product(128, 512, 2048), "forward") == BoundedFactor(0.25, 0.25, 0.25)
+    assert alone.call_factor(product(128, 512, 512), "forward") == BoundedFactor(0.25, 0.25, 0.25)
     # of 6 columns a quarter is 2, not 1.5; never less than 1
-    found = alone.of_call(product(128, 512, 6), "forward")
+    found = alone.call_factor(product(128, 512, 6), "forward")
     assert found == pytest.approx(BoundedFactor(1 / 3, 1 / 3, 1 / 3))
-    assert alone.of_call(product(128, 512, 1), "forward") == pytest.approx(WHOLE)
+    assert alone.call_factor(product(128, 512, 1), "forward") == pytest.approx(WHOLE)
     # products by name and by their shapes
     first = Tensor((64,), "bf16")
     added = Call("aten::addmm", (first, Tensor((32, 16), "bf16"), Tensor((16, 64), "bf16")))
-    assert TensorCutting(2).of_call(added, "forward") == pytest.approx(HALF)
+    assert TensorCutting(2).call_factor(added, "forward") == pytest.approx(HALF)
     flat = Call("aten::mm", (Tensor((8,), "bf16"), Tensor((8, 4), "bf16")))
-    assert TensorCutting(2).of_call(flat, "forward") in (HALF, None)
-    assert TensorCutting(2).of_call(Call("aten::mm", ()), "forward") is None
+    assert TensorCutting(2).call_factor(flat, "forward") in (HALF, None)
+    assert TensorCutting(2).call_factor(Call("aten::mm", ()), "forward") is None
 
 
 @pytest.mark.parametrize("category", ["optimizer", "moe", "attention"])
 def test_categories_that_are_cut(category: str) -> None:
-    assert TensorCutting(3).of_category(category) == BoundedFactor(1 / 3, 1 / 3, 1 / 3)
+    assert TensorCutting(3).category_factor(category) == BoundedFactor(1 / 3, 1 / 3, 1 / 3)

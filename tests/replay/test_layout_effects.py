@@ -73,7 +73,7 @@ def batched(old: Layout, of_card: Card | None = CARD, **more: Any) -> LayoutEffe
     return effect(batch(asked(old, of_card=of_card, dp=4, batch=1, **more), 1))
 
 
-def of_names(made: LayoutEffect, graph: Graph) -> dict[str, tuple[float, float, float]]:
+def factors_by_name(made: LayoutEffect, graph: Graph) -> dict[str, tuple[float, float, float]]:
     """The factors of rank 0's kernels: expected, low, high."""
     scale, found = made.scale, {}
     for i in np.flatnonzero((graph.nodes.kind == n.COMPUTE) & (graph.nodes.rank == 0)).tolist():
@@ -86,7 +86,7 @@ def test_twice_the_stages_halve_kernels_and_fill_the_pipeline_longer() -> None:
     """Four micro-batches: of a stage's work 3 / 4 in place of 1 / 4, and 2 · (3 − 1) hops."""
     graph = two()
     made = staged(degrees(pp=2, dp=1), graph, pp=4)
-    assert of_names(made, graph) == dict.fromkeys(("mm", "adam", "odd"), (0.5, 0.5, 0.5))
+    assert factors_by_name(made, graph) == dict.fromkeys(("mm", "adam", "odd"), (0.5, 0.5, 0.5))
     assert (made.payload, made.repeats) == ({"dp": 0.5}, {"tp": 0.5, "cp": 0.5, "ep": 0.5})
     assert (made.fill, made.hops, made.added) == (0.5, 4.0, ())
     assert made.notes == (
@@ -111,7 +111,7 @@ def test_the_last_stage_keeps_the_head() -> None:
     """Of 4 layers and the head 2 and the head remain; at the bounds the head is nothing, or 4 layers."""
     graph = two()
     made = staged(degrees(pp=2), graph, pp=4, of_card=WITH_HEAD)
-    assert of_names(made, graph)["mm"] == (0.5, 0.5, 0.5)
+    assert factors_by_name(made, graph)["mm"] == (0.5, 0.5, 0.5)
     last = (graph.nodes.kind == n.COMPUTE) & (graph.nodes.rank == 1)
     for bound, factor in (("expected", 4 / 6), ("low", 0.5), ("high", 6 / 8)):
         assert getattr(made.scale, bound)[last].tolist() == pytest.approx([factor] * 3)
@@ -122,9 +122,9 @@ def test_the_last_stage_keeps_the_head() -> None:
         assert getattr(fewer.scale, bound)[last].tolist() == pytest.approx([factor] * 3)
     # of 8 layers and the head 2 and the head; at the upper bound the head has 4 layers of 12
     made = staged(degrees(), graph, pp=4, of_card=WITH_HEAD)
-    assert of_names(made, graph)["mm"] == (0.4, 0.25, 0.5)
+    assert factors_by_name(made, graph)["mm"] == (0.4, 0.25, 0.5)
     assert made.added[0].what.startswith("6 sends")
-    assert of_names(staged(degrees(), graph, pp=4), graph)["mm"] == (0.25, 0.25, 1.41 / 4)
+    assert factors_by_name(staged(degrees(), graph, pp=4), graph)["mm"] == (0.25, 0.25, 1.41 / 4)
 
 
 def test_pipelines_are_filled_by_parts_micro_batches_and_schedules() -> None:
@@ -217,7 +217,7 @@ def test_a_fixed_batch_leaves_a_rank_its_share() -> None:
     """Of two micro-batches one stays, on twice the replicas: as many transfers of activations less."""
     one = asked(degrees(dp=2), dp=4, batch=1, of_card=card(MODEL, BATCH, microbatches=2))
     made = effect(batch(one, 1))
-    assert of_names(made, one.graph) == {"mm": (0.5,) * 3, "adam": (1, 1, 1), "odd": (0.5,) * 3}
+    assert factors_by_name(made, one.graph) == {"mm": (0.5,) * 3, "adam": (1, 1, 1), "odd": (0.5,) * 3}
     assert (made.payload, made.repeats) == ({}, dict.fromkeys(("tp", "cp", "ep", "pp"), 0.5))
     assert (made.fill, made.hops) == (0.0, 0.0)
     assert made.notes == (
@@ -295,7 +295,7 @@ def test_more_replicas_and_what_is_said_of_them() -> None:
     object.__setattr__(graph.transfers, "kind", ("reduce_scatter", "reduce_scatter"))
     one = asked(degrees(dp=2), graph, dp=8, dimensions={"0-1": "dp"})
     made = effect(replicas(one, None))
-    assert of_names(made, graph) == {"mm": (1, 1, 1), "adam": (0.25,) * 3, "odd": (1, 1, 1)}
+    assert factors_by_name(made, graph) == {"mm": (1, 1, 1), "adam": (0.25,) * 3, "odd": (1, 1, 1)}
     assert made.notes[-1] == "a sharded optimizer, 8.0% of the step, has 1/4 to do"
     other = asked(degrees(dp=2), graph, dp=8, dimensions={"0-1": "tp"})
     assert effect(replicas(other, None)).scale is None
@@ -342,7 +342,7 @@ def test_sequences_cut_among_more_ranks() -> None:
     graph = two()
     one = asked(degrees(cp=2), graph, cp=8, dimensions={"0-1": "cp"})
     made = effect(context(one, 8))
-    assert of_names(made, graph) == {"mm": (0.25,) * 3, "adam": (1, 1, 1), "odd": (0.25,) * 3}
+    assert factors_by_name(made, graph) == {"mm": (0.25,) * 3, "adam": (1, 1, 1), "odd": (0.25,) * 3}
     assert (made.payload, made.repeats) == (dict.fromkeys(("tp", "ep", "pp"), 0.25), {})
     assert made.notes == (
         "tokens of a rank scale as 1 / cp: kernels without the optimizer, 24.0% of the step, take 0.25 of"
@@ -360,7 +360,7 @@ def test_whole_sequences_are_split() -> None:
     twice that at most, gathered twice and scattered once by 8 layers for each of 4 micro-batches."""
     one = asked(degrees(), cp=4)
     made = effect(context(one, 4))
-    assert of_names(made, one.graph) == {"mm": (0.25,) * 3, "adam": (1, 1, 1), "odd": (0.25,) * 3}
+    assert factors_by_name(made, one.graph) == {"mm": (0.25,) * 3, "adam": (1, 1, 1), "odd": (0.25,) * 3}
     keys, gradients = made.added
     assert keys.what == "exchange of 4 MB of keys and values among 4 ranks"
     assert keys.time == TimeBounds(0.0, None, pytest.approx(3 * 2 * 16_000 * 8 * 4))
@@ -422,7 +422,7 @@ def test_tensors_cut_among_more_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     one = asked(degrees(tp=2), tp=4)
     made = cut(monkeypatch, one)
     factors = {"mm": (0.6, 0.5, 0.7), "adam": (0.5, 0.5, 0.5), "odd": (np.sqrt(0.5), 0.5, 1.0)}
-    assert of_names(made, one.graph) == factors
+    assert factors_by_name(made, one.graph) == factors
     assert (made.payload, made.added) == ({"dp": 0.5}, ())
     assert made.notes == (
         "kernels whose calls are recorded: by roofline times of split shapes, 20.0% of the step",

@@ -14,7 +14,7 @@ from helpers.synthetic import Collective, Compute, Layout, Program, simulate
 from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
 from cclbench.replay.answer import Replay
-from cclbench.replay.layout import asked_relayout
+from cclbench.replay.layout import target_relayout
 from cclbench.replay.memory import HeldState, MemoryNeed, held_state, memory_of
 
 MODEL: dict[str, Any] = {"parameters": 175_000_000_000, "hidden": 12288, "layers": 96, "heads": 96}
@@ -28,7 +28,7 @@ KEPT = HeldState("adamw", scores=True, sequences=False, recomputed=False)
 def needed(replay: Replay, known: HeldState, **degrees: int) -> MemoryNeed:
     asked = {f"parallelism.{name}": size for name, size in degrees.items()}
     accelerator = catalog.accelerator("nvidia-a100-sxm-80gb")
-    return memory_of(replay.run, known, asked_relayout(replay.layout, asked), accelerator)
+    return memory_of(replay.run, known, target_relayout(replay.layout, asked), accelerator)
 
 
 def test_gpt3_as_published() -> None:
@@ -87,7 +87,7 @@ def small(known: HeldState = KEPT, old: Any = None, settings: Any = None, **more
     """Of a million parameters; micro-batches of two sequences of 50; `more` are of the model and the card."""
     model, precision = {**SMALL, **more.pop("model", {})}, more.pop("precision", "bf16")
     run = SimpleNamespace(card=card(model, FEW, precision, **more))
-    change = asked_relayout(old or degrees(), settings or {})
+    change = target_relayout(old or degrees(), settings or {})
     return memory_of(run, known, change, catalog.accelerator("nvidia-a100-sxm-80gb"))  # type: ignore[arg-type]
 
 
@@ -137,7 +137,7 @@ def test_the_largest_that_fits_is_all_that_the_device_has() -> None:
     assert not MemoryNeed(10, 20, 30, 40.5, 100).is_enough
     # a device of unknown memory is said
     run = SimpleNamespace(card=card(SMALL, FEW))
-    change = asked_relayout(degrees(), {})
+    change = target_relayout(degrees(), {})
     for accelerator, of in ((None, "the device"), (catalog.accelerator("generic-cpu"), "generic-cpu")):
         with pytest.raises(InputError, match=f"the memory of {of} is unknown"):
             memory_of(run, KEPT, change, accelerator)  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ def test_what_computes_and_what_goes_with_tokens() -> None:
     chosen, what = rescale.token_nodes(one)
     assert [name for name, here in zip(names, chosen, strict=True) if here] == ["mm"] * 2
     assert what == "kernels without the optimizer,"
-    optimizer = rescale.of_categories(one, "optimizer", "unknown")
+    optimizer = rescale.category_nodes(one, "optimizer", "unknown")
     assert [name for name, here in zip(names, optimizer, strict=True) if here] == ["adam"] * 2
     scale = rescale.scale_nodes(chosen, 0.5)
     assert all((bound[chosen] == 0.5).all() for bound in (scale.expected, scale.low, scale.high))

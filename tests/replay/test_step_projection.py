@@ -120,7 +120,7 @@ def exposed_s(kind: str, ranks: tuple[int, ...], nbytes: float) -> float:
     return float(price.high_s[0])
 
 
-def of_sequences(cp: int, dp: int, micro: int, batch: int) -> JobLayout:
+def sequence_layout(cp: int, dp: int, micro: int, batch: int) -> JobLayout:
     return JobLayout(degrees(cp=cp, dp=dp), micro, batch)
 
 
@@ -128,7 +128,7 @@ def test_sequences_over_two_ranks_by_hand() -> None:
     """As many tokens on each rank as before, and the same two ranks exchange gradients: only keys and values
     are new, twice gathered and once scattered in each of 32 layers, by 8 heads of 128 in bytes of 2."""
     sizes = card({**MODEL, "heads": 20, "kv_heads": 8, "head_dim": 128}, {"sequence_length": 2048}, "fp16")
-    step, notes = project_step(sizes, SYSTEM, of_sequences(1, 2, 1, 2), 2.0, of_sequences(2, 1, 2, 2))
+    step, notes = project_step(sizes, SYSTEM, sequence_layout(1, 2, 1, 2), 2.0, sequence_layout(2, 1, 2, 2))
     nbytes = 2 * 2048 * (8 * 128 * 2) * 2
     layer_s = 2 * exposed_s("all_gather", (0, 1), nbytes) + exposed_s("reduce_scatter", (0, 1), nbytes)
     assert step.low == pytest.approx(2e9 / NOISE)
@@ -139,7 +139,7 @@ def test_sequences_over_two_ranks_by_hand() -> None:
 def test_half_a_sequence_takes_half_the_time_or_less_is_saved() -> None:
     """One replica of one rank, then two ranks of a sequence: in proportion at best; at worst only what
     products take at the peak is halved, and keys, values and gradients are exchanged after it."""
-    step, _ = project_step(CARD, SYSTEM, of_sequences(1, 1, 1, 1), 1.0, of_sequences(2, 1, 1, 1))
+    step, _ = project_step(CARD, SYSTEM, sequence_layout(1, 1, 1, 1), 1.0, sequence_layout(2, 1, 1, 1))
     whole_s = 6 * (2_651_307_520 - 50_257 * 2560) * 2048 / PEAK
     keys_s = exposed_s("all_gather", (0, 1), 2048 * 2 * 2560 * 2) * 2
     keys_s += exposed_s("reduce_scatter", (0, 1), 2048 * 2 * 2560 * 2)
@@ -181,7 +181,7 @@ def test_an_exchange_is_no_longer_than_the_step() -> None:
     of an exchange that was as long as the step."""
     sizes = card({**MODEL, "parameters": 100 * MODEL["parameters"]}, {"sequence_length": 2048}, "fp16")
     step_s = 6 * (100 * 2_651_307_520 - 50_257 * 2560) * 4 * 2048 / 2 / PEAK * 1.0001
-    step, _ = project_step(sizes, SYSTEM, of_sequences(1, 2, 1, 4), step_s, of_sequences(1, 2, 1, 2))
+    step, _ = project_step(sizes, SYSTEM, sequence_layout(1, 2, 1, 4), step_s, sequence_layout(1, 2, 1, 2))
     assert step.low == pytest.approx(step_s / 2 * 1e9 / NOISE, rel=1e-3)
     assert step.high == pytest.approx(step_s * (1 + OUTSIDE[1] / 2) * 1e9 * NOISE, rel=1e-3)
 

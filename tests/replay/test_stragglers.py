@@ -24,7 +24,7 @@ from cclbench.replay import stragglers
 from cclbench.replay.crowd import Delays, crowd_delays, expected_maximum
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.regroup import RegroupedGroup
-from cclbench.replay.stragglers import StragglerSlowdown, of_graph, rank_coordinates, straggler_slowdown
+from cclbench.replay.stragglers import StragglerSlowdown, graph_slowdown, rank_coordinates, straggler_slowdown
 from cclbench.replay.tables import GraphInput
 from cclbench.replay.typical_work import _behind_others, _launch_needs, _medians_by_code, rank_roles
 from cclbench.selftest.exam import ExamItem, simulate_item
@@ -62,16 +62,16 @@ def three(late: float) -> list[GraphInput]:
 
 def test_one_rank_that_computes_longer() -> None:
     """150 µs a step; with 100 on all ranks 120."""
-    found = of_graph(build_graph(three(130)), {})
+    found = graph_slowdown(build_graph(three(130)), {})
     assert (found.step_ns, found.ideal_ns) == (150_000, 120_000)
     assert found.job == found.causes["compute"] == found.ranks[2] == 150 / 120
     assert (found.ranks[0], found.ranks[1]) == (1, 1)
     assert list(found.causes) == ["compute"]
     # no straggler is no slowdown
-    found = of_graph(build_graph(three(100)), {})
+    found = graph_slowdown(build_graph(three(100)), {})
     assert (found.job, found.causes, set(found.ranks.values())) == (1, {}, {1})
     # a rank that computes less speeds nothing up
-    assert of_graph(build_graph(three(60)), {}).job == 1
+    assert graph_slowdown(build_graph(three(60)), {}).job == 1
 
 
 def pipeline(tmp_path: Path, first: float) -> StragglerSlowdown:
@@ -174,20 +174,20 @@ def test_a_simulated_job_without_stragglers(tmp_path: Path) -> None:
 def test_ranks_that_do_other_work_are_not_compared() -> None:
     other = job_of([kernel(0, 100, name="other"), reduce(100, 150, (0, 9))], size=3)
     with pytest.raises(InputError, match="ranks do different work: 30% of its time"):
-        of_graph(build_graph([*other, *three(130)[1:]]), {})
+        graph_slowdown(build_graph([*other, *three(130)[1:]]), {})
 
 
 def test_there_is_nothing_to_compare() -> None:
     with pytest.raises(InputError, match="there is one"):
-        of_graph(build_graph(three(100)[:1]), {})
+        graph_slowdown(build_graph(three(100)[:1]), {})
     unmatched = [rank(r, work=[kernel(0, 100)], windows=[(0, 0, 100)]) for r in (0, 1)]
     with pytest.raises(InputError, match="no collective is matched"):
-        of_graph(build_graph(unmatched), {})
+        graph_slowdown(build_graph(unmatched), {})
     # a cpu's kernels are not compared
     graph = build_graph(three(130))
     object.__setattr__(graph.windowed[1], "on_host", True)
     with pytest.raises(InputError, match="the kernels of a CPU are its operators"):
-        of_graph(graph, {})
+        graph_slowdown(graph, {})
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def copying(*took: tuple[float, float]) -> list[GraphInput]:
 
 def test_causes_are_told_apart() -> None:
     """100 and 30 on most ranks: one copies for 50, another computes for 110."""
-    found = of_graph(build_graph(copying((100, 30), (100, 50), (110, 30))), {})
+    found = graph_slowdown(build_graph(copying((100, 30), (100, 50), (110, 30))), {})
     assert (found.step_ns, found.ideal_ns) == (170_000, 150_000)
     assert found.causes == {"compute": 160 / 150, "copy": 170 / 150}
     assert found.ranks == {0: 1.0, 1: 170 / 150, 2: 160 / 150}
@@ -252,9 +252,9 @@ def test_places_of_dimensions_and_of_too_many_places(monkeypatch: pytest.MonkeyP
     graph = build_graph(copying((100, 30), (100, 50), (110, 30)))
     placed = {"dp": {0: 0, 1: 0, 2: 1}, "tp": {0: 0, 1: 0, 2: 0}, "cp": {0: 0, 2: 5}}
     dp, cp = {("dp", 0): 170 / 150, ("dp", 1): 160 / 150}, {("cp", 0): 1.0, ("cp", 5): 160 / 150}
-    assert of_graph(graph, placed).places == dp | cp
+    assert graph_slowdown(graph, placed).places == dp | cp
     monkeypatch.setattr(stragglers, "_MOST_PLACES", 1)
-    assert of_graph(graph, placed).places == {}
+    assert graph_slowdown(graph, placed).places == {}
 
 
 def test_there_is_time_for_so_many_replays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_there_is_time_for_so_many_replays(monkeypatch: pytest.MonkeyPatch) -> N
     # 2 for the job, and 2 causes that differ; then 2 places, 2 for the job without launch delays, 1 operator
     for runs, places, ranks in ((5, 0, set()), (6, 2, set()), (10, 2, {1}), (12, 2, {0, 1, 2})):
         monkeypatch.setattr(stragglers, "MOST_PIECE_RUNS", runs * pieces)
-        found = of_graph(graph, placed)
+        found = graph_slowdown(graph, placed)
         assert (len(found.places), set(found.ranks)) == (places, ranks)
 
 
@@ -278,12 +278,12 @@ def meeting(computed: tuple[float, ...], met: tuple[float, ...]) -> list[GraphIn
 def test_a_wait_that_no_row_records_is_no_launch_delay() -> None:
     """Rank 3 computes 3,000 µs longer, and the others begin their all-reduce with it, 1 µs after its kernel.
     Without stragglers 100 + 1 + 20; had the median delay been a launch's, 100 + 3,001 + 20."""
-    found = of_graph(build_graph(meeting((100, 100, 100, 3_100), (3_101,) * 4)), {})
+    found = graph_slowdown(build_graph(meeting((100, 100, 100, 3_100), (3_101,) * 4)), {})
     assert (found.step_ns, found.ideal_ns) == (3_121_000, 121_000)
     assert "launch" not in found.causes
     assert found.ranks == {0: 1.0, 1: 1.0, 2: 1.0, 3: 3_121 / 121}
     # rank 3's all-reduce comes 3,001 µs after its kernel, the others' 1 µs; without any delay 120 each
-    found = of_graph(build_graph(meeting((100,) * 4, (101, 101, 101, 3_101))), {})
+    found = graph_slowdown(build_graph(meeting((100,) * 4, (101, 101, 101, 3_101))), {})
     assert (found.step_ns, found.ideal_ns) == (3_121_000, 121_000)
     assert found.causes == {"launch": 3_121 / 121}
     assert found.bounds == (1.0, 3_121 / 121)
@@ -292,9 +292,9 @@ def test_a_wait_that_no_row_records_is_no_launch_delay() -> None:
 def test_what_the_median_rank_takes() -> None:
     """Two kernels a step, 100 and 100, 140 and 60, 60 and 140: all have the same work, none is late."""
     work = ([kernel(0, first), kernel(first, 200), reduce(200, 220, (0, 9))] for first in (100, 140, 60))
-    assert of_graph(build_graph(job_of(*work)), {}).job == 1.0
+    assert graph_slowdown(build_graph(job_of(*work)), {}).job == 1.0
     # A rank that is faster than the median, 60, 100 and 100 µs, all-reduces after a kernel of its own
-    assert of_graph(build_graph(meeting((100, 100, 60), (101, 101, 61))), {}).job == 1.0
+    assert graph_slowdown(build_graph(meeting((100, 100, 60), (101, 101, 61))), {}).job == 1.0
 
 
 @pytest.mark.parametrize(
@@ -326,10 +326,10 @@ def test_up_to_a_tenth_of_the_work_may_be_of_one_rank(other: float, refused: boo
     shared = [kernel(0, 75), reduce(110, 120, (0, 9))]
     made = job_of([shared[0], kernel(75, 75 + other, name="own"), shared[1]], shared, shared)
     if not refused:
-        of_graph(build_graph(made), {})
+        graph_slowdown(build_graph(made), {})
         return
     with pytest.raises(InputError, match="ranks do different work: 10% of its time has no counterpart"):
-        of_graph(build_graph(made), {})
+        graph_slowdown(build_graph(made), {})
 
 
 GROWN = {"0-1": RegroupedGroup((0, 1, 2, 3), dimension="dp")}

@@ -92,12 +92,12 @@ def test_waits_are_stated_at_their_calls_times(tmp_path: Path) -> None:
     assert (stated.stream.tolist(), stated.device.tolist()) == ([20, -1], [0, 0])
     assert stated.call.tolist() == [15, 16]
     assert stated.event_stream.tolist() == [7, -1]
-    assert stated.recorded.tolist() == [20_000, tables.UNTOLD]
+    assert stated.recorded.tolist() == [20_000, tables.UNSTATED]
     # a wait whose calls are not in the trace has its own time
     kept = [e for e in EVENTS if e["name"] not in ("cudaEventRecord", "cudaStreamWaitEvent")]
     stated = read(tmp_path, kept).stated
     assert stated.time.tolist() == [23_000, 30_000]
-    assert stated.recorded.tolist() == [tables.UNTOLD] * 2
+    assert stated.recorded.tolist() == [tables.UNSTATED] * 2
     # a trace without stated waits
     assert read(tmp_path, [e for e in EVENTS if e["cat"] != "cuda_sync"]).stated is None
 

@@ -36,7 +36,7 @@ def issued(*rows: Row, collectives: tuple[int, ...] = ()) -> DeviceLaunches:
 def found(*rows: Row, doubt: int = 1_000, grain: int = 1, collectives: tuple[int, ...] = ()) -> Waits:
     """Source, target, lag and whether it shows, of each wait."""
     waits = between_streams(issued(*rows, collectives=collectives), doubt, grain)
-    columns = waits.source, waits.target, waits.lag, waits.seen
+    columns = waits.source, waits.target, waits.lag, waits.is_observed
     return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 

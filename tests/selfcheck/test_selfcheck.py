@@ -63,7 +63,7 @@ def later(test_data: Path, tmp_path: Path) -> Iterator[Relation]:
     """Of a run whose step is the capture, of 97 µs."""
     source = test_data / "kineto" / "cuda_sync_a100"
     with source_at(source) as found:
-        yield TimesShifted(found, CheckedReading.of_run(cclbench.ingest(source, store=tmp_path)))
+        yield TimesShifted(found, CheckedReading.from_run(cclbench.ingest(source, store=tmp_path)))
 
 
 def changed(reading: CheckedReading, **changes: Any) -> CheckedReading:

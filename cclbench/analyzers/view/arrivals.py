@@ -63,7 +63,7 @@ def matched_rows(collectives: pa.Table) -> Matched:
     ):
         left_out[why] = int((unmatched & mask).sum())
         unmatched &= ~mask
-    coverage = Coverage.of_rows(complete[~alone], collective_durations(collectives)[~alone])
+    coverage = Coverage.from_rows(complete[~alone], collective_durations(collectives)[~alone])
     return Matched(complete, {why: number for why, number in left_out.items() if number}, coverage)
 
 

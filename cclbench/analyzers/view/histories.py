@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.columns import has_word, with_words
-from cclbench.analyzers.view.snapshots import SNAPSHOT_TABLES, of_snapshots
+from cclbench.analyzers.view.snapshots import SNAPSHOT_TABLES, snapshot_histories
 from cclbench.analyzers.view.traced_blocks import traced_owners
 from cclbench.formats.trace import ALLOCATOR_EVENT
 from cclbench.ground.intervals import Int64
@@ -25,7 +25,7 @@ _COLUMNS: Final = ("start_ns", "device", "bytes", "reserved", "track", "change",
 _MOMENTS: Final = pa.schema([EVENTS.field(name) for name in _COLUMNS])
 
 
-def of_trace(
+def trace_histories(
     tables: Rank, *, rank: int, source: str | None = None, with_owners: bool = False
 ) -> Iterator[History]:
     """The history of each device with [memory] events in the trace; the CPU's comes first.
@@ -69,7 +69,7 @@ def _memory_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return memory.select(_MOMENTS.names)
 
 
-def of_run(run: Run, traced: Collection[int] | None = None) -> list[History]:
+def run_histories(run: Run, traced: Collection[int] | None = None) -> list[History]:
     """Histories of the ranks' own devices from traces, then those from snapshots.
 
     `traced`: the ranks whose traces are read; None for all.
@@ -79,6 +79,6 @@ def of_run(run: Run, traced: Collection[int] | None = None) -> list[History]:
         if traced is None or rank in traced:
             tables = run.rank(rank)
             on_host = tables.facts.works_on == "host"
-            rank_histories = of_trace(tables, rank=rank, source=run.reader, with_owners=True)
+            rank_histories = trace_histories(tables, rank=rank, source=run.reader, with_owners=True)
             histories += [history for history in rank_histories if (history.device is None) == on_host]
-    return histories + of_snapshots(*map(run.evidence, SNAPSHOT_TABLES))
+    return histories + snapshot_histories(*map(run.evidence, SNAPSHOT_TABLES))

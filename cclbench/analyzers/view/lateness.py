@@ -64,7 +64,7 @@ def step_lateness(matched: CollectiveInstances, residual_ns: float) -> Lateness:
     late, waited, spent = _Unions(), _Unions(), _Sums()
     instances = 0
     pipeline = np.array(sorted(_rank_pipelines(matched)), np.int64)
-    for part in of_one_role(matched):
+    for part in single_role_instances(matched):
         instances += len(part.count)
         _join_sets(roles, part.rank, np.repeat(np.minimum.reduceat(part.rank, part.first), part.count))
         _add_lateness(part, pipeline, residual_ns, late, waited, spent)
@@ -82,7 +82,7 @@ def step_lateness(matched: CollectiveInstances, residual_ns: float) -> Lateness:
     )
 
 
-def of_one_role(instances: CollectiveInstances) -> Iterator[CollectiveInstances]:
+def single_role_instances(instances: CollectiveInstances) -> Iterator[CollectiveInstances]:
     """Collectives of ranks of one role, in parts: no sends and receives, none across pipeline stages.
 
     `NotApplicable` without any.
@@ -150,7 +150,7 @@ def _excess_spent(instances: CollectiveInstances) -> Float:
 
     Shape (4, rows); 0 without others.
     """
-    instance_of_row = instances.of
+    instance_of_row = instances.instance_of_row
     with_previous = np.flatnonzero(instances.before != UNKNOWN_BEFORE)
     excess = np.zeros(instances.spent.shape)
     for kind, values in enumerate(instances.spent):
@@ -271,7 +271,7 @@ def _is_single_role(instances: CollectiveInstances, pipeline: dict[int, int]) ->
     if not pipeline:
         return np.ones(len(instances.count), np.bool_)
     pipeline_of_row = np.array([pipeline.get(rank, -1 - rank) for rank in instances.rank.tolist()], np.int64)
-    instance_of_row = instances.of
+    instance_of_row = instances.instance_of_row
     order = np.lexsort((pipeline_of_row, instance_of_row))
     twice = ~begins(instance_of_row[order], pipeline_of_row[order])
     return np.asarray(np.bincount(instance_of_row[order][twice], minlength=len(instances.count)) == 0)

@@ -176,7 +176,7 @@ def launched_kernels(rank: RankView) -> LaunchedKernels:
         np.add.at(kernel_ns, call[has_call], batch["dur_ns"].to_numpy()[has_call])
     coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.kernels("correlation"):
-        coverage += Coverage.of_rows(
+        coverage += Coverage.from_rows(
             calls.indices_of(correlations_of(batch)) >= 0, batch["dur_ns"].to_numpy()
         )
     if not coverage.rows:

@@ -57,7 +57,7 @@ def growth_by_site(history: History) -> list[SiteGrowth] | None:
     first, last = (_bytes_by_owner(owners, int(moment)) for moment in ends[[0, -1]])
     for owner, call_site in enumerate(owners.call_sites):
         if owner != OLDER and last[owner] > first[owner]:
-            kept = _Births.of_owner(owners, owner, ends)
+            kept = _Births.from_owner(owners, owner, ends)
             rate = float(kept.bytes.sum()) / (len(ends) - 1)
             leaks = len(ends) >= LEAST_STEPS and kept.continue_unfreed(len(ends) - 1)
             grown.append(SiteGrowth(call_site, int(first[owner]), int(last[owner]), rate, leaks))
@@ -81,7 +81,7 @@ class _Births:
     """Whether it freed a block that had lasted to a second step end."""
 
     @classmethod
-    def of_owner(cls, owners: Owners, owner: int, ends: Int64) -> _Births:
+    def from_owner(cls, owners: Owners, owner: int, ends: Int64) -> _Births:
         chosen = (owners.owner == owner) & (owners.begin > ends[0]) & (owners.begin <= ends[-1])
         begin, end, size = owners.begin[chosen], owners.end[chosen], owners.bytes[chosen]
         born = np.searchsorted(ends, begin, side="left")

@@ -42,7 +42,7 @@ class CollectiveInstances:
 
     def select_instances(self, chosen: Mask) -> CollectiveInstances:
         """The instances of a mask, shape (instances,)."""
-        return self._of_rows(np.repeat(chosen, self.count), self.count[chosen])
+        return self._take_rows(np.repeat(chosen, self.count), self.count[chosen])
 
     def of_groups(self) -> CollectiveInstances:
         """Instances other than sends and receives, where one side waits by design; or `NotApplicable`."""
@@ -60,9 +60,9 @@ class CollectiveInstances:
         for since, until in pairwise([*cuts.tolist(), len(self.count)]):
             count = self.count[since:until]
             begin = int(self.first[since])
-            yield self._of_rows(slice(begin, begin + int(count.sum())), count)
+            yield self._take_rows(slice(begin, begin + int(count.sum())), count)
 
-    def _of_rows(self, rows: Mask | Int64 | slice, count: Int64) -> CollectiveInstances:
+    def _take_rows(self, rows: Mask | Int64 | slice, count: Int64) -> CollectiveInstances:
         return replace(
             self,
             **{name: getattr(self, name)[..., rows] for name in _COLUMNS},
@@ -71,7 +71,7 @@ class CollectiveInstances:
         )
 
     @property
-    def of(self) -> Int64:
+    def instance_of_row(self) -> Int64:
         """Index of each row's instance, shape (rows,)."""
         return np.repeat(np.arange(len(self.count)), self.count)
 
@@ -129,7 +129,7 @@ def parts_of(ranks: Mapping[int, Sequence[Value]]) -> dict[int, Arrivals]:
     return {rank: detail for rank, detail in details if isinstance(detail, Arrivals)}
 
 
-def of_instances(
+def value_over_instances(
     ranks: Mapping[int, Sequence[Value]], instances: CollectiveInstances, value: float, reason: str
 ) -> Value:
     """A value over instances, with the ranks' left-out counts and the number of incomplete instances."""

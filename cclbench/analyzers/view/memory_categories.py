@@ -65,14 +65,14 @@ def block_categories(owners: Owners) -> Int64:
     last = owners.begin[of_step | by.optimizer].max(initial=-1)
     lasts = (owners.begin < owners.begin[of_step].max(initial=-1)) & (owners.end > last)
     stays = (owners.end == owners.moments) | lasts  # a job that ends in the recording frees all
-    elsewhere = by.known & ~backward & ~by.communicates  # hooks of autograd communicate, too
+    elsewhere = by.has_site & ~backward & ~by.communicates  # hooks of autograd communicate, too
     during_backward = _any_within(owners, np.sort(owners.begin[backward]))
     after_backward = _any_within(owners, np.sort(owners.begin[elsewhere]))
     in_forward = elsewhere & by.module & ~by.model
     outside = elsewhere & ~by.module & ~by.model & ~by.optimizer
     enters = outside & _precede(owners, owners.begin[in_forward], owners.begin[backward | by.optimizer])
     rules = (
-        (~by.known, "unknown"),
+        (~by.has_site, "unknown"),
         (by.communicates, "communication"),
         (by.loader | enters, "inputs"),
         (by.optimizer & stays, "optimizer states"),
@@ -99,7 +99,7 @@ def bytes_by_category(owners: Owners, moment: int) -> dict[str, int]:
 class _Traits:
     """Who allocated each block; masks of shape (blocks,)."""
 
-    known: Mask
+    has_site: Mask
     autograd: Mask
     recomputed: Mask
     communicates: Mask
@@ -120,7 +120,7 @@ def _traits(owners: Owners) -> _Traits:
 
     if calls is not None:
         return _Traits(
-            known=calls.phase >= 0,
+            has_site=calls.phase >= 0,
             autograd=calls.has_phase("backward"),
             recomputed=calls.has_phase(RECOMPUTED),
             communicates=match(_COMMUNICATION),
@@ -133,7 +133,7 @@ def _traits(owners: Owners) -> _Traits:
     has_site[OLDER] = False
     without_python = np.array([_runs_autograd(site) for site in sites], np.bool_)
     return _Traits(
-        known=has_site[owner],
+        has_site=has_site[owner],
         autograd=match(_BACKWARD) | without_python[owner],
         recomputed=match(_RECOMPUTED),
         communicates=match(_COMMUNICATION),

@@ -36,7 +36,7 @@ class MemoryAccount:
     """Index into `CATEGORIES`, shape (blocks,)."""
 
     @classmethod
-    def of_blocks(cls, owners: Owners) -> MemoryAccount:
+    def from_owners(cls, owners: Owners) -> MemoryAccount:
         """The blocks as recorded."""
         return cls(owners, block_categories(owners))
 

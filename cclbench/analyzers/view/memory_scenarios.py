@@ -52,7 +52,7 @@ def predict_memory(run: Run, history: History, settings: Sequence[str]) -> Memor
             "the allocations of this recording have no owners",
             hint="record a trace with profile_memory=True, or a memory snapshot with a history",
         )
-    account = MemoryAccount.of_blocks(history.owners)
+    account = MemoryAccount.from_owners(history.owners)
     assumed: list[str] = []
     for key, value in sorted((_split(text) for text in settings), key=lambda pair: SETTINGS.index(pair[0])):
         account, words = _apply(run, history, account, key, value)

@@ -128,7 +128,7 @@ class OperatorCalls:
         parsed = self._parsed_call(call, kernels)
         if self._forward[call] >= 0:
             parsed = replace(parsed, forward=self._parsed_call(int(self._forward[call]), ()))
-        if inner := self._inner.of_call(call):
+        if inner := self._inner.inner_calls(call):
             parsed = replace(parsed, inner=tuple(self._parsed_call(number, ()) for number in inner))
         try:
             return WorkKind(parsed, linked=True, cost=cost_of(parsed))
@@ -159,7 +159,7 @@ class _InnerCalls:
     def __len__(self) -> int:
         return len(self._inner)
 
-    def of_call(self, call: int) -> list[int]:
+    def inner_calls(self, call: int) -> list[int]:
         """Indices of the calls that the call makes, in order."""
         first, end = np.searchsorted(self._parents, (call, call + 1)).tolist()
         return list(map(int, self._inner[first:end]))

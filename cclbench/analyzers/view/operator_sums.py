@@ -202,7 +202,7 @@ def _rank_sums(
         return _group_sums(works, times, counted, codes, words)
     sums: dict[Words, OperatorSums] = {}
     for level in tree_levels(works, counted, keys):
-        sums |= _group_sums(works, times, level.counted, level.codes, level.words, level.own)
+        sums |= _group_sums(works, times, level.counted, level.codes, level.words, level.own_work)
     return sums
 
 

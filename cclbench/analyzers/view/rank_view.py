@@ -113,7 +113,7 @@ class RankView:
     @property
     def annotated(self) -> Windows:
         """The host's complete step annotations; `NotApplicable` without any."""
-        chosen = self._of_policy("annotations")[0]
+        chosen = self._windows_of_policy("annotations")[0]
         if chosen.policy != "annotations" or chosen.open:
             raise NotApplicable("the trace marks no complete steps")
         return chosen
@@ -125,9 +125,9 @@ class RankView:
 
     @cached_property
     def _chosen_windows(self) -> tuple[Windows, Windows]:
-        return self._of_policy(self._window)
+        return self._windows_of_policy(self._window)
 
-    def _of_policy(self, requested: str) -> tuple[Windows, Windows]:
+    def _windows_of_policy(self, requested: str) -> tuple[Windows, Windows]:
         """Complete and incomplete windows of the policy, or of the next one that the trace has."""
         choice = choose_windows(self.steps, requested)
         if choice is None:

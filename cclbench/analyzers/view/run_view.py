@@ -54,9 +54,9 @@ class RunView:
     def snapshots(self) -> list[History]:
         """Allocator histories from memory snapshots, by device."""
         # Few runs have snapshots.
-        from cclbench.analyzers.view.snapshots import SNAPSHOT_TABLES, of_snapshots
+        from cclbench.analyzers.view.snapshots import SNAPSHOT_TABLES, snapshot_histories
 
-        return of_snapshots(*map(self.table, SNAPSHOT_TABLES))
+        return snapshot_histories(*map(self.table, SNAPSHOT_TABLES))
 
     @cached_property
     def step_logs(self) -> list[StepLog]:

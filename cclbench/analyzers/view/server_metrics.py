@@ -133,7 +133,7 @@ def _added_buckets(bounds: Floats, counts: Floats, servers: int) -> tuple[Floats
     return upper, np.bincount(place, weights=counts, minlength=len(upper)).astype(np.float64)
 
 
-def of_each_server(counts: list[ServerCounts]) -> Iterator[tuple[str | None, ServerCounts]]:
+def labelled_servers(counts: list[ServerCounts]) -> Iterator[tuple[str | None, ServerCounts]]:
     """Counts with the label that tells them apart, None for a single one."""
     for server in counts:
         yield (server.label if len(counts) > 1 else None), server

@@ -29,7 +29,7 @@ from cclbench.ground.intervals import Int64
 from cclbench.normalize.steps import Annotation, annotated_steps, step_patterns
 
 SNAPSHOT_TABLES: Final = ("allocations", "memory_blocks", "allocator_annotations")
-"""Tables of evidence that snapshots fill, as `of_snapshots` takes them."""
+"""Tables of evidence that snapshots fill, as `snapshot_histories` takes them."""
 _Row: TypeAlias = tuple[str, int | None, int, str | None]
 """Action, address, bytes and call site of an event."""
 _END, _RELEASED = 4, 5
@@ -37,7 +37,7 @@ _MAPPED: Final = ("segment_map", "segment_unmap")
 _RESERVED: Final = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 
 
-def of_snapshots(allocations: pa.Table, blocks: pa.Table, annotations: pa.Table) -> list[History]:
+def snapshot_histories(allocations: pa.Table, blocks: pa.Table, annotations: pa.Table) -> list[History]:
     """The history of each device of each snapshot; a device without events has a single moment, the end.
 
     The tables are rows of `ALLOCATIONS`, `MEMORY_BLOCKS` and `ALLOCATOR_ANNOTATIONS`.

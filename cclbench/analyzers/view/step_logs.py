@@ -132,7 +132,7 @@ def server_lines(run: RunView) -> pa.Table:
     return table.filter(pa.array(~has_values(table, "step")))
 
 
-def of_each_log(run: RunView, values: Callable[[StepLog], Iterable[Value]]) -> Iterator[Value]:
+def values_by_log(run: RunView, values: Callable[[StepLog], Iterable[Value]]) -> Iterator[Value]:
     """The values of the only log; of several, each with its file as category."""
     logs = step_logs(run)
     if len(logs) == 1:

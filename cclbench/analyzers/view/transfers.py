@@ -61,7 +61,7 @@ class TimedCollectives:
     left_out: Mapping[str, int]
     unknown: pa.Table
 
-    def take_known(self, rows: Mask, lacking: Mapping[str, int]) -> TimedCollectives:
+    def keep_rows(self, rows: Mask, lacking: Mapping[str, int]) -> TimedCollectives:
         """The rows of the mask; the others become unknown, counted in `lacking` by reason."""
         return replace(
             self,
@@ -102,7 +102,7 @@ def timed_collectives(rank: RankView) -> TimedCollectives:
         why = f"no collective in the window has a known bandwidth: {count_words(left_out)}"
         if alone.all():
             raise NotApplicable(why)
-        raise Unknown(why, Coverage.of_rows(usable[~alone], collective_durations(table)[~alone]))
+        raise Unknown(why, Coverage.from_rows(usable[~alone], collective_durations(table)[~alone]))
     return TimedCollectives(
         table.filter(pa.array(usable)),
         size[usable],

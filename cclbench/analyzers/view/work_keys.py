@@ -138,13 +138,13 @@ def key_codes(works: Works, counted: CountedWork, keys: Sequence[By]) -> tuple[I
 class TreeLevel(NamedTuple):
     """Entries of paths that reach a level of a tree, by their path down to it.
 
-    `own`: mask of entries whose path ends there; None by several keys, whose paths are equally long.
+    `own_work`: mask of entries whose path ends there; None by several keys, whose paths are equally long.
     """
 
     counted: CountedWork
     codes: Int64
     words: list[Words]
-    own: Mask | None = None
+    own_work: Mask | None = None
 
 
 def tree_levels(works: Works, counted: CountedWork, keys: Sequence[By]) -> Iterator[TreeLevel]:

@@ -169,7 +169,7 @@ class Works:
 
     def used_coverage(self, chosen: Mask, used: Mask) -> Coverage:
         """Coverage of the chosen items by the used ones."""
-        return Coverage.of_rows(used[chosen], self.time_ns[chosen])
+        return Coverage.from_rows(used[chosen], self.time_ns[chosen])
 
     def _of_kinds(self, values: list[Any], dtype: Any) -> npt.NDArray[Any]:
         return np.asarray(np.array(values, dtype)[self.kind])

@@ -42,7 +42,7 @@ from cclbench.contribute.redaction.name_forms import (
     letters_of,
     says_something,
 )
-from cclbench.normalize.phases import loads_data, phase_told
+from cclbench.normalize.phases import loads_data, stated_phase
 
 _UNIT: Final = re.compile(r"[^\s<>(),\[\]{}=|;'\"`*&]+")
 _SIGN: Final = re.compile(r"[\W_]+")
@@ -338,8 +338,8 @@ class PublicNames:
             head = self._replaced_parts(name.partition("(")[0], _READ)
             if collective_name(head) == collective and self.is_public(head):
                 return f"{head}({token})"
-        phase = phase_told(name)
-        if phase_told(new) != phase:
+        phase = stated_phase(name)
+        if stated_phase(new) != phase:
             new = f"{token} {phase}" if phase else token
         if loads_data(name) and not loads_data(new):
             return f"{token} dataloader"

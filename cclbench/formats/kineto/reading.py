@@ -107,7 +107,9 @@ class KinetoFile:
                 raise error
         self.trace.dropped = self.dropped
         self.trace.cut = self.stream.cut
-        ranks_by_group = {p.group_name: p.ranks for p in self.trace.told.payloads if p.group_name and p.ranks}
+        ranks_by_group = {
+            p.group_name: p.ranks for p in self.trace.stated_payloads.payloads if p.group_name and p.ranks
+        }
         self.trace.facts, notes = trace_facts(
             self.stream.outer, self.ranks_of_ops, self.processes, ranks_by_group, self.path
         )
@@ -333,11 +335,13 @@ class KinetoFile:
             if rank is not None and payload.group_description == "default_pg":
                 self.ranks_of_ops.add(rank)
             if rows.kind == "kernel":
-                self.trace.told.add_payload(payload, row=first + i, seq=seq)
+                self.trace.stated_payloads.add_payload(payload, row=first + i, seq=seq)
             else:
                 begin = int(rows.start_ns[i])
                 end, thread = begin + int(rows.dur_ns[i]), int(rows.track[i])
-                self.trace.told.add_payload(payload, track=thread, start_ns=begin, end_ns=end, seq=seq)
+                self.trace.stated_payloads.add_payload(
+                    payload, track=thread, start_ns=begin, end_ns=end, seq=seq
+                )
 
 
 def _track_numbers(tracks: list[Any]) -> Int64:

@@ -220,11 +220,11 @@ class Printed:
             return
         table.end_row()
         self.rows.left_out.update(table.left_out)
-        printed = tuple(row.words for row in table.found)
+        printed = tuple(row.words for row in table.rows)
         if printed and self._printed.setdefault(printed, label) != label:
             self.rows.left_out[_COPY] += len(printed)
         else:
-            for row in table.found:
+            for row in table.rows:
                 if reason := self._left_out(process, table.columns, row):
                     self.rows.left_out[reason] += 1
         process.table = None

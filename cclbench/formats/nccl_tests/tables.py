@@ -74,7 +74,7 @@ class PrintedRows:
     """Collects the rows of one table, and counts what is left out by reason."""
 
     columns: PrintedColumns
-    found: list[PrintedRow] = field(default_factory=list)
+    rows: list[PrintedRow] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     _pieces: tuple[str, ...] = ()
     _line: int = 0
@@ -89,7 +89,7 @@ class PrintedRows:
         if len(words) > 1 and words[0].isdecimal() and words[1].isdecimal():
             self.end_row()
             if not torn and self.columns.split_row(words) is not None:
-                self.found.append(PrintedRow(tuple(words), line))
+                self.rows.append(PrintedRow(tuple(words), line))
             elif len(words) <= len(self.columns):
                 self._pieces, self._line, self._torn = tuple(words), line, torn
                 self._complete_row()
@@ -113,7 +113,7 @@ class PrintedRows:
 
     def _complete_row(self) -> None:
         if len(self._pieces) == len(self.columns):
-            self.found.append(PrintedRow(self._pieces, self._line, joined=True))
+            self.rows.append(PrintedRow(self._pieces, self._line, joined=True))
             self._pieces = ()
         elif len(self._pieces) > len(self.columns):
             self.end_row()

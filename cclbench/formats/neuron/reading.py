@@ -108,7 +108,7 @@ class _Profile:
         stream = pc.binary_join_element_wise("collectives", batch["stream_id"].cast(pa.string()), " ")
         rows = self._timed_rows("kernel", batch, _texts(batch, "operation"), stream, where)
         for row in batch.to_pylist():
-            self.trace.told.add_payload(_payload(row), row=self.kernels)
+            self.trace.stated_payloads.add_payload(_payload(row), row=self.kernels)
             self.kernels += 1
         yield rows
 

@@ -91,7 +91,7 @@ class CapturedProcesses:
         """CUDA devices on which a member's kernels and graphs ran."""
         devices = dict[int, None]()
         for table in (KERNELS, GRAPHS):
-            where = self.of_process(member, table)
+            where = self.process_condition(member, table)
             rows = self.database.select_rows(
                 table, "DISTINCT deviceId", where, "LIMIT 64", needs=["deviceId"]
             )
@@ -102,10 +102,10 @@ class CapturedProcesses:
         """Number of a member's rows in these tables; by default in all tables of device work."""
         present_tables = (table for table in tables or _WORK if table in self.database.tables)
         return sum(
-            self.database.count_rows(table, self.of_process(member, table)) for table in present_tables
+            self.database.count_rows(table, self.process_condition(member, table)) for table in present_tables
         )
 
-    def of_process(self, member: str, table: str) -> str:
+    def process_condition(self, member: str, table: str) -> str:
         """SQL condition for a member's rows of a table; none match if members share it without processes."""
         process = self.members[member]
         key = _process_of(self.database, table)

@@ -58,7 +58,7 @@ class _Range:
 
 
 def add_nccl_payloads(reader: TableReader, stated: StatedPayloads) -> tuple[Communicator, ...]:
-    """The member's communicators; adds the payloads of NCCL's and PyTorch's ranges to `told`.
+    """The member's communicators; adds the payloads of NCCL's and PyTorch's ranges to `stated`.
 
     All launches must have been read before.
     """

@@ -125,7 +125,7 @@ def _is_sizes(text: str) -> bool:
 def _count_others(reader: TableReader) -> None:
     """Count NVTX events other than ranges as dropped, by type."""
     database = reader.database
-    mine = reader.capture.of_process(reader.member, NVTX)
+    mine = reader.capture.process_condition(reader.member, NVTX)
     where = f"eventType NOT IN {RANGES}{f' AND {mine}' if mine else ''}"
     rows = database.select_rows(NVTX, "eventType, count(*)", where, "GROUP BY 1", needs=["eventType"])
     for kind, count in rows:

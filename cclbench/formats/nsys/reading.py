@@ -38,8 +38,8 @@ def member_batches(
         reader = TableReader(capture, part.member)
         yield from reader.all_rows()
         yield from nvtx_rows(reader)
-        yield from mpi_calls(reader, trace.told)
-        communicators = add_nccl_payloads(reader, trace.told)
+        yield from mpi_calls(reader, trace.stated_payloads)
+        communicators = add_nccl_payloads(reader, trace.stated_payloads)
         if reader.mpi_calls and capture.count_rows(part.member):
             note = "MPI calls are host rows: their time is not device time"
             reader.notes.append(f"{reader.mpi_calls} {note}")

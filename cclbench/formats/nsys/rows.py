@@ -110,7 +110,7 @@ class TableReader:
             for name, names_in_exports in columns.items()
         }
         sql |= {"start": '"start"', "end": '"end"'} | (texts or {})
-        mine = self.capture.of_process(self.member, table)
+        mine = self.capture.process_condition(self.member, table)
         chosen = " AND ".join(f"({part})" for part in (mine, where) if part)
         for batch in self.database.read_batches(table, sql, chosen, text=tuple(texts or ())):
             # A missing end is null or, from CUPTI, 0.
@@ -229,7 +229,7 @@ class TableReader:
 
         A launch whose kernels have rows is left out: it would count twice.
         """
-        mine = self.capture.of_process(self.member, GRAPHS)
+        mine = self.capture.process_condition(self.member, GRAPHS)
         alone = self._without_kernels()
         if alone:
             recorded = " AND ".join(filter(None, (mine, f"NOT ({alone})")))
@@ -255,7 +255,7 @@ class TableReader:
             and self.database.has_columns(KERNELS, "correlationId")
         ):
             return ""
-        mine = self.capture.of_process(self.member, KERNELS)
+        mine = self.capture.process_condition(self.member, KERNELS)
         condition = " AND ".join(filter(None, (mine, '"correlationId" != 0')))
         kernels = f'SELECT "correlationId" FROM "{KERNELS}" WHERE {condition}'  # noqa: S608 - own names
         return f'coalesce("correlationId", 0) NOT IN ({kernels})'

@@ -34,7 +34,7 @@ _NO_PEER: Final = "messages to or from a rank that is in no communicator of the 
 class MessageCalls:
     """Adds the payloads of calls to the trace, and makes rows of those that no region is the row of."""
 
-    found: Definitions
+    definitions: Definitions
     member: MpiProcess
     trace: Trace
     _kept: dict[tuple[int, ...], Payload] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class MessageCalls:
             if nth or not self._is_row_of_call(region):
                 track = location | (nth + 1) << _TRACK_SHIFT
                 spans.append((names[f"mpi:{payload.collective or 'scan'}"], track, start, stop))
-            self.trace.told.add_payload(payload, track=track, start_ns=start, end_ns=stop)
+            self.trace.stated_payloads.add_payload(payload, track=track, start_ns=start, end_ns=stop)
             self._lanes.append(_lane(payload))
             self._posted.append(posted)
         if spans:
@@ -87,14 +87,14 @@ class MessageCalls:
         order = np.lexsort((np.arange(len(lane)), np.array(self._posted, np.uint64), lane))
         first = np.flatnonzero(np.diff(lane[order], prepend=-1))
         number = np.arange(len(lane)) - np.repeat(first, np.diff(np.append(first, len(lane))))
-        comms = {name: place for place, name in enumerate(self.found.comm_names.values())}
+        comms = {name: place for place, name in enumerate(self.definitions.comm_names.values())}
         for at, count in zip(order.tolist(), number.tolist(), strict=True):
             comm, *message = self._lanes[at]
-            self.trace.told.seq[at] = count if message else count * len(comms) + comms.get(comm, 0)
+            self.trace.stated_payloads.seq[at] = count if message else count * len(comms) + comms.get(comm, 0)
 
     def _is_row_of_call(self, region: int) -> bool:
         if region not in self._carries:
-            definition = self.found.regions.get(region)
+            definition = self.definitions.regions.get(region)
             self._carries[region] = (
                 definition is not None
                 and definition.paradigm == definitions.MPI
@@ -118,13 +118,13 @@ class MessageCalls:
         return self._kept[call]
 
     def _message(self, what: int, comm: int, peer: int, tag: int, size: int) -> Payload | None:
-        other = self.found.global_rank(comm, peer, self.member.rank)
+        other = self.definitions.global_rank(comm, peer, self.member.rank)
         if other is None:
             self.trace.dropped[_NO_PEER] += 1
             return None
         own_rank, amount = self.member.rank, plausible_amount(size)
         sends = what == archive.SEND
-        name = self.found.comm_names[comm]
+        name = self.definitions.comm_names[comm]
         return Payload(
             source=SOURCE,
             library=_LIBRARY,
@@ -138,12 +138,12 @@ class MessageCalls:
         )
 
     def _collective(self, operation: int, comm: int, root: int, sent: int, received: int) -> Payload | None:
-        ranks = self.found.comm_ranks(comm, self.member.rank)
+        ranks = self.definitions.comm_ranks(comm, self.member.rank)
         if operation not in COMMUNICATES:
             return None
         kind, amounts, at_root = KINDS.get(operation), Amounts(), None
         if ranks is not None:
-            at_root = self.found.global_rank(comm, root, self.member.rank)
+            at_root = self.definitions.global_rank(comm, root, self.member.rank)
             is_root = at_root is not None and at_root == self.member.rank
             amounts = collective_amounts(operation, len(ranks), sent, received, is_root=is_root)
         from_root = kind in ("broadcast", "scatter")
@@ -151,7 +151,7 @@ class MessageCalls:
             source=SOURCE,
             library=_LIBRARY,
             collective=kind,
-            group_name=self.found.comm_names.get(comm),
+            group_name=self.definitions.comm_names.get(comm),
             in_bytes=amounts.in_bytes,
             out_bytes=amounts.out_bytes,
             src_rank=at_root if from_root else None,

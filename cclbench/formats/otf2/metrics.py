@@ -28,7 +28,7 @@ _BASES: Final = (2, 10)
 class MetricSamples:
     """Converts values; of each metric of a location the previous one is kept."""
 
-    found: Definitions
+    definitions: Definitions
     dropped: Counter[str]
     _last: dict[tuple[int, int, int], tuple[int, float]] = field(default_factory=dict)
 
@@ -39,7 +39,7 @@ class MetricSamples:
         values = block["value"].view(np.float64)
         for number, key in enumerate(keys.tolist()):
             location, metric, nth = key
-            members = self.found.metric_members(metric)
+            members = self.definitions.metric_members(metric)
             key_rows = rows[which.ravel() == number]
             if nth >= len(members):
                 self.dropped["values of metrics that the archive does not define"] += len(key_rows)

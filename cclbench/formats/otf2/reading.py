@@ -92,7 +92,7 @@ class _BlockReader:
     """Converts blocks of an archive to rows."""
 
     path: Path
-    found: Definitions
+    definitions: Definitions
     member: MpiProcess
     trace: Trace
     names: dict[str, Names] = field(default_factory=lambda: {kind: Names() for kind in _KINDS})
@@ -102,17 +102,19 @@ class _BlockReader:
     _devices: dict[int, int | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.calls = MessageCalls(self.found, self.member, self.trace)
-        self.metrics = MetricSamples(self.found, self.trace.dropped)
-        self._regions = np.array(sorted(self.found.regions), np.uint64)
+        self.calls = MessageCalls(self.definitions, self.member, self.trace)
+        self.metrics = MetricSamples(self.definitions, self.trace.dropped)
+        self._regions = np.array(sorted(self.definitions.regions), np.uint64)
         self._devices = {
-            stream: int(match[1]) if (match := _STREAM.match(self.found.locations[stream].name)) else None
+            stream: int(match[1])
+            if (match := _STREAM.match(self.definitions.locations[stream].name))
+            else None
             for stream in self.member.streams
         }
 
     def convert_block(self, block: Block) -> Iterator[Rows | pa.Table]:
         """Rows of regions, of messages and collectives that are no region's own, and of metrics."""
-        clock = self.found.clock
+        clock = self.definitions.clock
         assert clock is not None  # noqa: S101
         begin, end = clock.to_ns(block["begin"]), clock.to_ns(block["end"])
         wrong = (block["end"] < block["begin"]) | (begin < 0) | (end < begin) | (end > LATEST_NS)
@@ -142,7 +144,7 @@ class _BlockReader:
         self, block: Block, rows: Int64, code: Int64, begin: Int64, end: Int64
     ) -> Iterator[Rows]:
         used = np.unique(code)
-        regions = [self.found.regions[int(self._regions[index])] for index in used.tolist()]
+        regions = [self.definitions.regions[int(self._regions[index])] for index in used.tolist()]
         place = np.searchsorted(used, code)
         location = block["location"][rows].astype(np.int64)
         on_stream = np.isin(location, self.member.streams)
@@ -172,7 +174,9 @@ class _BlockReader:
 
     def _library_calls(self, names: Names) -> dict[int, str]:
         """Categories of the names of MPI's functions, none of which computes."""
-        mpi = {region.name for region in self.found.regions.values() if region.paradigm == definitions.MPI}
+        mpi = {
+            region.name for region in self.definitions.regions.values() if region.paradigm == definitions.MPI
+        }
         return {code: "communication" for name, code in names.items() if name in mpi}
 
 

@@ -77,7 +77,7 @@ class _Clock:
 
 @dataclass(slots=True)
 class _Sequence:
-    whole: bool = False
+    is_complete: bool = False
     """Whether its state is complete since the last loss."""
     packets: int = 0
     clock: int = BOOTTIME
@@ -88,7 +88,7 @@ class _Sequence:
 
     def clear(self) -> None:
         """Forget names and defaults, which its writer states again."""
-        self.whole, self.clock, self.track, self.texts = True, BOOTTIME, 0, ({}, {}, {}, {})
+        self.is_complete, self.clock, self.track, self.texts = True, BOOTTIME, 0, ({}, {}, {}, {})
 
 
 class SliceStream:
@@ -138,13 +138,13 @@ class SliceStream:
         """Whether a packet can be read with the state of its sequence, which it may change."""
         if packet.previous_packet_dropped and sequence.packets and not packet.first_packet_on_sequence:
             self._gaps += 1
-            sequence.whole = False
+            sequence.is_complete = False
             self._close_all(sequence)
         sequence.packets += 1
         flags = packet.sequence_flags
         if flags & CLEARED or packet.incremental_state_cleared:
             sequence.clear()
-        elif flags & NEEDED and not sequence.whole:
+        elif flags & NEEDED and not sequence.is_complete:
             self.left_out[_LOST_STATE] += 1
             return False
         if packet.HasField("trace_packet_defaults"):

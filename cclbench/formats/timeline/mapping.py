@@ -120,11 +120,11 @@ def _mapping_contradictions(document: Document) -> Iterator[tuple[Place, str]]:
     if document.value["time"].get("from") == "step" and "step" not in columns:
         yield ("columns",), "has no step, to which times are relative"
     for name, operator in document.value["operators"].items():
-        for key, message in _of_operator(operator, columns, place):
+        for key, message in _operator_contradictions(operator, columns, place):
             yield ("operators", name, key), message
 
 
-def _of_operator(
+def _operator_contradictions(
     operator: Mapping[str, Any], columns: Mapping[str, str], place: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     does = operator["does"]

@@ -115,7 +115,7 @@ class _RankRows:
         codes = np.array([names[name] for name in words], np.int32)
         start = batch["start"].to_numpy().copy()
         if self.origins:
-            start += self._of_steps(batch, self.origins)
+            start += self._step_values(batch, self.origins)
         if "step" in batch.schema.names and len(self.steps):
             at = np.maximum(np.searchsorted(self.begins, start, side="right") - 1, 0)
             stated_step = batch["step"].fill_null(-1).to_numpy(zero_copy_only=False)
@@ -138,7 +138,7 @@ class _RankRows:
             bytes=batch["bytes"] if kind == "copy" and "bytes" in batch.schema.names else None,
         )
 
-    def _of_steps(self, batch: pa.RecordBatch, value_of: dict[int, int]) -> Int64:
+    def _step_values(self, batch: pa.RecordBatch, value_of: dict[int, int]) -> Int64:
         """The value of each row's step, shape (rows,); `InputError` for a row without a step."""
         if batch["step"].null_count:
             raise InputError("rows have no step, to which times are relative", where=f"rank {self.rank}")
@@ -188,7 +188,7 @@ class _RankRows:
         sequence = self._sequence_numbers(
             communication, np.array([self.number[name] for name in words], np.int64)[word[rows]]
         )
-        self.trace.told.add_rows(payloads, kind.ravel(), self.kernels + rows, sequence)
+        self.trace.stated_payloads.add_rows(payloads, kind.ravel(), self.kernels + rows, sequence)
 
     def _column_or_nulls(self, batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
         return batch[name] if name in batch.schema.names else pa.nulls(len(batch), kind)
@@ -204,7 +204,7 @@ class _RankRows:
             raise InputError(f"has a sequence number of 2^{_SHIFT} or more", where=f"rank {self.rank}")
         step = np.zeros(len(batch), np.int64)
         if self.place_of_step and not batch["step"].null_count:
-            step = self._of_steps(batch, self.place_of_step)
+            step = self._step_values(batch, self.place_of_step)
         unique_number = ((step * len(self.number) + operator) << _SHIFT) + number
         return np.where(number >= 0, unique_number, _UNKNOWN)
 

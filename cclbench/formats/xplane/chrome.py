@@ -160,12 +160,12 @@ class ChromeProfile:
                 args = {key: value for key, value in (event.args or {}).items() if isinstance(value, str)}
                 offset, length = _to_picoseconds(event.ts), _to_picoseconds(event.dur)
                 run = line.events.add(offset_ps=offset, duration_ps=length)
-                of_op: tuple[tuple[str, str], ...] = ()
+                op_stats: tuple[tuple[str, str], ...] = ()
                 text = event.name
                 if title == "XLA Ops":
                     text = args.get("long_name") or text
-                    of_op = _of_op(args, _program_at(runs, offset))
-                run.metadata_id = metadata_ids.setdefault((text, event.name, of_op), len(metadata_ids) + 1)
+                    op_stats = _op_stats(args, _program_at(runs, offset))
+                run.metadata_id = metadata_ids.setdefault((text, event.name, op_stats), len(metadata_ids) + 1)
                 if "flow" in args and _NUMBER.fullmatch(args["flow"]):
                     context = "_c" if event.name.startswith("end: ") else "_p"
                     # A flow's last two bits are its direction.
@@ -173,17 +173,17 @@ class ChromeProfile:
                     self.linked = True
                 for key in _OF_EVENT & args.keys():
                     _append_stat(run, stats, key, args[key])
-        for (text, title, of_op), at in metadata_ids.items():
+        for (text, title, op_stats), at in metadata_ids.items():
             metadata = plane.event_metadata.add(key=at).value
             metadata.id, metadata.name, metadata.display_name = at, text, title
-            for key, value in of_op:
+            for key, value in op_stats:
                 _append_stat(metadata, stats, key, value)
         for key, at in stats.items():
             plane.stat_metadata.add(key=at).value.name = key
         return plane
 
 
-def _of_op(args: dict[str, str], program: str | None) -> tuple[tuple[str, str], ...]:
+def _op_stats(args: dict[str, str], program: str | None) -> tuple[tuple[str, str], ...]:
     # With an opaque breakdown by memory space, `bytes_accessed` is of all memories; of the default one alone
     # if the arrays' layouts state no other, `{0:S(1)}`.
     arrays = args.get("long_name", "")

@@ -198,7 +198,7 @@ def _add_payloads(
         unknown += payload is None
         alone += payload is not None and payload.ranks is None
         payload = named.name_group(payload or Payload(source="kernel"))
-        trace.told.add_payload(payload if by_name else replace(payload, library="xla"), row=row)
+        trace.stated_payloads.add_payload(payload if by_name else replace(payload, library="xla"), row=row)
     trace.facts = named.facts_with_groups(trace.facts)
     if unknown:
         trace.notes.append(

@@ -163,7 +163,7 @@ def _module_runs(ops: Iterable[HostOp]) -> list[DeviceStep]:
 
 
 def _host_facts(profile: HostProfile, everywhere: Sequence[int], place: int) -> TraceFacts:
-    process, version = profile.told.get("process_id"), profile.told.get("jax_version")
+    process, version = profile.stats.get("process_id"), profile.stats.get("jax_version")
     program = {i for ids in _calls(profile).placed.values() for i in ids.ravel().tolist()}
     world = len(program) if program.issuperset(everywhere) else profile.world_size or 0
     return TraceFacts(
@@ -186,7 +186,9 @@ def _add_payloads(trace: Trace, kernels: Sequence[HostOp], calls: _CollectiveOps
         payload = calls.op_payload(op)
         if payload is not None:
             unknown[op.module] += payload.in_bytes is None or payload.out_bytes is None
-            trace.told.add_payload(named.name_group(payload), row=row, seq=calls.sequence_numbers.get(id(op)))
+            trace.stated_payloads.add_payload(
+                named.name_group(payload), row=row, seq=calls.sequence_numbers.get(id(op))
+            )
     trace.facts = named.facts_with_groups(trace.facts)
     for module, count in (+unknown).items():
         trace.notes.append(

@@ -78,7 +78,7 @@ class HostProfile:
     others: list[tuple[str, HostEvent]] = field(default_factory=list)
     """Kind and event: `annotation` on threads of the program, `other` on those of the executor."""
     dropped: Counter[str] = field(default_factory=Counter)
-    told: proto.Stats = field(default_factory=dict)
+    stats: proto.Stats = field(default_factory=dict)
     """Stats of the planes: process_id, jax_version, ..."""
     world_size: int | None = None
     programs: dict[int, HloProgram] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfi
     """The profile from planes by name; `epoch` is when it began, in ns, 0 if unknown."""
     profile = HostProfile()
     if of_programs := messages.get(proto.PROGRAMS):
-        profile.told |= proto.decode_stats(proto.stat_names(of_programs), of_programs.stats)
+        profile.stats |= proto.decode_stats(proto.stat_names(of_programs), of_programs.stats)
         profile.programs = plane_programs(of_programs, str(path))
     if of_host := messages.get(proto.HOST):
         _Threads(profile, of_host, path, epoch).read_lines()
@@ -104,7 +104,7 @@ class _Threads:
         self.stat_names = proto.stat_names(message)
         self.names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
         self.ends: dict[object, int] = {}
-        profile.told |= proto.decode_stats(self.stat_names, message.stats)
+        profile.stats |= proto.decode_stats(self.stat_names, message.stats)
 
     def read_lines(self) -> None:
         """Read all lines, then match ends of ops across threads."""

@@ -140,7 +140,7 @@ def device_rows(
             for code, op in enumerate(ops):
                 if op.payload is not None:
                     for row in np.flatnonzero(result[1] == code).tolist():
-                        trace.told.add_payload(op.payload, row=row)
+                        trace.stated_payloads.add_payload(op.payload, row=row)
         yield result[0]
 
 

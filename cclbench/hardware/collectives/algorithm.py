@@ -79,9 +79,9 @@ class Algorithm:
     chosen: Callable[[Group], bool]
     on_torus: bool
 
-    def applies_to(self, group: Group, *, asked: bool) -> bool:
-        """Whether it is costed for a group: libraries choose it there, or it is `asked` for by name."""
-        return self.on_torus == (group.peers == "torus") and (asked or self.chosen(group))
+    def applies_to(self, group: Group, *, by_name: bool) -> bool:
+        """Whether it is costed for a group: libraries choose it there, or it is asked for `by_name`."""
+        return self.on_torus == (group.peers == "torus") and (by_name or self.chosen(group))
 
 
 ALGORITHMS: Final[Registry[Algorithm]] = Registry(

@@ -47,7 +47,7 @@ class NcclConstants:
         """Base latency of a call, s."""
         return self.base[algorithm][PROTOCOLS.index(protocol)] * _US
 
-    def of_rccl(self) -> NcclConstants:
+    def rccl_constants(self) -> NcclConstants:
         """The table with RCCL's latencies of calls and of steps within nodes (its tuning model of gfx942).
 
         RCCL's network figures (320 µs a step) only steer its choice of algorithm: NCCL's are kept.

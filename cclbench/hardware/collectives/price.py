@@ -267,7 +267,7 @@ def algorithm_costs(
     kind = "all_reduce" if kind == "barrier" else kind
     table = nccl_constants(library_version)
     if group.architecture == "amd":
-        table = table.of_rccl()
+        table = table.rccl_constants()
     if group.peers == "pcie-tree":
         table = table.over_pci()
     used = usable_protocols(group, assumed, library_version) if let_through is None else let_through
@@ -278,7 +278,7 @@ def algorithm_costs(
     applying = [
         candidate
         for name in ALGORITHMS
-        if (candidate := ALGORITHMS.get(name)).applies_to(group, asked=name == algorithm)
+        if (candidate := ALGORITHMS.get(name)).applies_to(group, by_name=name == algorithm)
     ]
     # The first of equally fast ones wins (a ring and a direct exchange of two ranks): list common ones first.
     applying.sort(key=lambda candidate: candidate.chosen is not chosen_always)

@@ -182,7 +182,7 @@ def backward_cost(
     )
 
 
-def gradients_wanted(value: Any) -> tuple[bool, ...]:
+def gradient_mask(value: Any) -> tuple[bool, ...]:
     """The output mask: whether the gradients of input, weight and bias are computed."""
     if not isinstance(value, tuple) or len(value) != 3 or not all(isinstance(flag, bool) for flag in value):
         raise NoModel("which gradients it computes is not recorded")
@@ -202,7 +202,7 @@ def convolution_backward(call: Call) -> Cost:
     transposed = call.value(6 if is_overrideable else 7)
     if not isinstance(transposed, bool):
         raise NoModel("which gradients it computes is not recorded")
-    gradients = gradients_wanted(call.value(9 if is_overrideable else 10))
+    gradients = gradient_mask(call.value(9 if is_overrideable else 10))
     grad, x, weight = map(call.tensor, range(3))
     return backward_cost(call, grad, x, weight, transposed=transposed, gradients=gradients)
 
@@ -218,7 +218,7 @@ def mkldnn_convolution_backward(call: Call) -> Cost:
     Tested: no trace
     """
     x, grad, weight = map(call.tensor, range(3))
-    return backward_cost(call, grad, x, weight, transposed=False, gradients=gradients_wanted(call.value(7)))
+    return backward_cost(call, grad, x, weight, transposed=False, gradients=gradient_mask(call.value(7)))
 
 
 @cost_model(FAMILY, r"aten::(?:cudnn|miopen)_convolution_backward_(?:input|weight)")

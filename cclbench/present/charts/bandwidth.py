@@ -54,11 +54,11 @@ class BandwidthPoint:
 
 @dataclass(frozen=True, slots=True)
 class LinkRoof:
-    """Rate of the links of these groups, bytes/s; `told` is its provenance."""
+    """Rate of the links of these groups, bytes/s, and its provenance."""
 
     rate: float
     groups: tuple[str, ...]
-    told: str | None
+    provenance: str | None
 
 
 @section("bandwidth", place=30)
@@ -155,7 +155,7 @@ def _draw_bandwidth(
         line.set_gid(f"roof-{n}")
         titles[f"roof-{n}"] = (
             f"{with_letter(run, 'links')}: {humanise(roof.rate, 'B/s')} by the catalog, for group"
-            f" {', '.join(roof.groups[:8])}\n{roof.told or 'comm.busbw / comm.bandwidth_utilization'}"
+            f" {', '.join(roof.groups[:8])}\n{roof.provenance or 'comm.busbw / comm.bandwidth_utilization'}"
         )
         axes.annotate(
             f"{with_letter(run, 'links')} {humanise(roof.rate, 'B/s')}",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.view.allocator import History
-from cclbench.analyzers.view.histories import of_run
+from cclbench.analyzers.view.histories import run_histories
 from cclbench.analyzers.view.memory_owners import GROUPING_WORDS, history_heading, known_groupings
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.text import printable
@@ -65,7 +65,7 @@ def memory_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
     for run in runs:
         ranks = run.results.ranks(_PEAK_ALLOCATED)
         highest = sorted(ranks, key=lambda rank: -ranks[rank])[:MOST_DEVICES]
-        histories = [history for history in of_run(run.stored, highest) if history.has_changes]
+        histories = [history for history in run_histories(run.stored, highest) if history.has_changes]
         histories.sort(key=lambda history: -history.peak_allocated)
         most = max(MOST_DEVICES // len(runs), 1)
         if not histories:

@@ -57,7 +57,7 @@ class TraceEvents:
         devices = {shown_thread.device for shown_thread in threads if not shown_thread.on_host} - {-1}
         device_note = f" (device {min(devices)})" if len(devices) == 1 else ""
         self._add_name("process", {"pid": rank}, f"rank {rank}{device_note}", rank)
-        parts = CollectiveParts.of_tables(shown.tables)
+        parts = CollectiveParts.from_tables(shown.tables)
         self._add_steps(rank, shown)
         self._add_waits(rank, shown, parts)
         thread_ids = [

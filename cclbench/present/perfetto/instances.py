@@ -30,7 +30,7 @@ class LatestRanks:
     ranks: Ranks
 
     @classmethod
-    def of_ranks(cls, ranks: Iterable[Rank]) -> LatestRanks:
+    def from_ranks(cls, ranks: Iterable[Rank]) -> LatestRanks:
         """From the parts of all ranks."""
         columns = ["instance", "arrival_ns", "rank"]
         parts = pa.concat_tables(
@@ -55,7 +55,7 @@ class CollectiveParts:
     """Description of each part: members of a JSON object."""
 
     @classmethod
-    def of_tables(cls, tables: Rank) -> CollectiveParts:
+    def from_tables(cls, tables: Rank) -> CollectiveParts:
         """All parts of a rank."""
         table = tables.collectives()
         columns = {"library": "library", "kind": "collective", "group": "group", "dimension": "dimension"}
@@ -82,8 +82,8 @@ class CollectiveParts:
 class InstanceArrows:
     """Beginnings of matched parts, collected rank by rank: instance, begin, rank, thread."""
 
-    found: list[tuple[Int64, Int64, Int64, Int64]] = field(default_factory=list)
-    drawn: int = 0
+    begins: list[tuple[Int64, Int64, Int64, Int64]] = field(default_factory=list)
+    linked_count: int = 0
     """Number of collectives with at least two parts shown."""
 
     def add_begins(self, instances: Int64, begins: Int64, rank: int, threads: Int64) -> None:
@@ -91,17 +91,17 @@ class InstanceArrows:
         is_matched = instances >= 0
         if is_matched.any():
             ranks = np.full(int(is_matched.sum()), rank, np.int64)
-            self.found.append((instances[is_matched], begins[is_matched], ranks, threads[is_matched]))
+            self.begins.append((instances[is_matched], begins[is_matched], ranks, threads[is_matched]))
 
     def flow_lines(self) -> pa.Array:
         """A flow for each collective with at least two parts shown, by arrival."""
-        if not self.found:
+        if not self.begins:
             return pa.array([], pa.large_string())
-        instance, begin, rank, thread = map(np.concatenate, zip(*self.found, strict=True))
+        instance, begin, rank, thread = map(np.concatenate, zip(*self.begins, strict=True))
         order = np.lexsort((rank, begin, instance))
         instance, begin, rank, thread = (column[order] for column in (instance, begin, rank, thread))
         first, last = np.diff(instance, prepend=-1) != 0, np.diff(instance, append=-1) != 0
-        self.drawn = int((first & ~last).sum())
+        self.linked_count = int((first & ~last).sum())
         kept = ~(first & last)
         phase = pa.array(np.where(first, "s", np.where(last, 'f","bp":"e', "t"))[kept])
         return join_columns(

@@ -58,7 +58,7 @@ class ShownRows:
     end: int | None = None
 
     @classmethod
-    def of_rank(
+    def from_rank(
         cls, tables: Rank, clock: TimelineClock, steps: tuple[int | None, int | None] | None
     ) -> ShownRows | None:
         """The rank's rows of these steps; None if it has none of them."""

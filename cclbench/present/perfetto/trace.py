@@ -70,14 +70,14 @@ def write_trace(
     clocks = clocks_of(run.record.clocks)
     files = {rank: run.rank(rank) for rank in (run.ranks if ranks is None else sorted(set(ranks)))}
     cut = {
-        rank: ShownRows.of_rank(rank_tables, clocks.get(rank, TimelineClock()), steps)
+        rank: ShownRows.from_rank(rank_tables, clocks.get(rank, TimelineClock()), steps)
         for rank, rank_tables in files.items()
     }
     shown = {rank: rows for rank, rows in cut.items() if rows is not None}
     earliest = [begin for rows in shown.values() if (begin := rows.earliest_ns()) is not None]
     if not earliest:
         raise UsageError("there is nothing to show", where=run.id, hint=_steps_hint(files, steps))
-    latest = LatestRanks.of_ranks(map(run.rank, run.ranks))
+    latest = LatestRanks.from_ranks(map(run.rank, run.ranks))
     with _open_trace(path) as file:
         file.write(b'{"traceEvents":[')
         trace = TraceEvents(file, min(earliest), latest, first_thread=max(run.ranks) + 1)
@@ -93,7 +93,7 @@ def write_trace(
             "clocks": msgspec.to_builtins(run.record.clocks),
         }
         file.write(b'\n],"otherData":' + event_line(**about) + b"}\n")
-    return TraceSummary(trace.slices, trace.arrows.drawn, path.stat().st_size)
+    return TraceSummary(trace.slices, trace.arrows.linked_count, path.stat().st_size)
 
 
 def _steps_hint(files: dict[int, Rank], steps: Steps | None) -> str:

@@ -32,7 +32,7 @@ class MetricRows:
     """The rows of one metric: of the run, of ranks, statistics, and parts."""
 
     metric: str
-    own: Row | None = None
+    run_row: Row | None = None
     ranks: list[Row] = field(default_factory=list)
     stats: dict[str, Row] = field(default_factory=dict)
     parts: list[Row] = field(default_factory=list)
@@ -40,7 +40,7 @@ class MetricRows:
     @property
     def has_number(self) -> bool:
         """Whether there is a number for the run or a part of it."""
-        return (self.own is not None and self.own.has_value) or bool(self.parts)
+        return (self.run_row is not None and self.run_row.has_value) or bool(self.parts)
 
 
 def group_by_metric(rows: Sequence[Row]) -> list[MetricRows]:
@@ -57,7 +57,7 @@ def group_by_metric(rows: Sequence[Row]) -> list[MetricRows]:
             if row.stat is None and row.has_value:
                 figure.parts.append(row)
         elif row.stat is None:
-            figure.own = row
+            figure.run_row = row
         elif row.has_value:
             figure.stats[row.stat] = row
     return sorted(by_metric.values(), key=lambda figure: metric_order(figure.metric))
@@ -99,7 +99,7 @@ def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
 
 
 def _figure_lines(figure: MetricRows, verbose: bool) -> Iterator[Text]:
-    run_row = figure.own if figure.metric not in PARTS_FIRST or not figure.parts else None
+    run_row = figure.run_row if figure.metric not in PARTS_FIRST or not figure.parts else None
     if run_row is not None and run_row.has_value:
         yield _figure_line(
             f"  {figure.metric}", _value_words(run_row), _range_words(figure), origin=_origin_word(run_row)
@@ -117,9 +117,13 @@ def _figure_lines(figure: MetricRows, verbose: bool) -> Iterator[Text]:
     for row in parts if verbose else parts[:_MOST_PARTS]:
         label = " ".join(filter(None, (row.collective, row.category, row.group)))
         yield _figure_line(f"    {label}", _value_words(row), style="dim", origin=_origin_word(row))
-    if run_row is not figure.own and figure.own is not None and figure.own.has_value:
+    if run_row is not figure.run_row and figure.run_row is not None and figure.run_row.has_value:
         yield _figure_line(
-            "    all", _value_words(figure.own), _range_words(figure), "dim", origin=_origin_word(figure.own)
+            "    all",
+            _value_words(figure.run_row),
+            _range_words(figure),
+            "dim",
+            origin=_origin_word(figure.run_row),
         )
     if len(parts) > _MOST_PARTS and not verbose:
         yield Text(f"    ... {len(parts) - _MOST_PARTS} more: -v or --json", "dim")
@@ -181,7 +185,7 @@ def qualifier_lines(rows: Sequence[Row], caveat: str | None = None) -> list[Text
     by_reason: dict[str, list[str]] = {}
     shared: list[str] = []
     for figure in group_by_metric(rows):
-        for row in (figure.own, *figure.parts):
+        for row in (figure.run_row, *figure.parts):
             if row is not None and row.has_value and row.reason:
                 reason = row.reason
                 if caveat and reason.endswith(caveat):
@@ -201,8 +205,8 @@ def missing_lines(rows: Sequence[Row], status: str) -> list[Text]:
     """Metrics without a number and with this status: a line for each reason."""
     by_reason: dict[str, list[str]] = {}
     for figure in group_by_metric(rows):
-        if figure.own is not None and figure.own.status == status and not figure.has_number:
-            by_reason.setdefault(figure.own.reason or "", []).append(figure.metric)
+        if figure.run_row is not None and figure.run_row.status == status and not figure.has_number:
+            by_reason.setdefault(figure.run_row.reason or "", []).append(figure.metric)
     every = {row.metric for row in rows}
     return [_reason_line(reason, _shorten_metrics(metrics, every)) for reason, metrics in by_reason.items()]
 

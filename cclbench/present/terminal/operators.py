@@ -127,18 +127,18 @@ def _fitting_rows(table: OperatorTable) -> Sequence[OperatorRow]:
 class _OperatorGrid:
     """The rows as a table of as many columns as fit; if `verbose` the others follow in further tables."""
 
-    found: OperatorTable
+    table: OperatorTable
     rows: Sequence[OperatorRow]
     verbose: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        columns = [*SHOWN[:2], OWN, *SHOWN[2:]] if self.found.tree else list(SHOWN)
+        columns = [*SHOWN[:2], OWN, *SHOWN[2:]] if self.table.tree else list(SHOWN)
         texts = {column.heading: [column.text(row) for row in self.rows] for column in columns}
         columns = [column for column in columns if any(texts[column.heading])]
-        names = [list(shown_words(row, self.found.keys)) for row in self.rows]
+        names = [list(shown_words(row, self.table.keys)) for row in self.rows]
         longest = max((cell_len(line) for lines in names for line in lines), default=0)
         number = max([3, *(len(str(row.row)) for row in self.rows)])
-        least = min(max(longest, len(self.found.by)), max(_LEAST_NAME, options.max_width // 3))
+        least = min(max(longest, len(self.table.by)), max(_LEAST_NAME, options.max_width // 3))
         widths = {
             column.heading: 1 + max(map(cell_len, [column.heading, *texts[column.heading]]))
             for column in columns
@@ -170,14 +170,14 @@ class _OperatorGrid:
     ) -> Table:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
         table.add_column("row", justify="right", no_wrap=True, min_width=number)
-        table.add_column("\n".join(self.found.keys), overflow="fold", max_width=width)
+        table.add_column("\n".join(self.table.keys), overflow="fold", max_width=width)
         for column in columns:
             table.add_column(column.heading, justify="right", no_wrap=True)
         most = _NAME if self.verbose else _LINES * width - 2
         for place, row in enumerate(self.rows):
             short = (
                 _shortened(line, key, most)
-                for key, line in zip(shown_keys(row, self.found.keys), names[place], strict=True)
+                for key, line in zip(shown_keys(row, self.table.keys), names[place], strict=True)
             )
             name = "\n".join(_folded(line, width) for line in short)
             cells = (texts[column.heading][place] for column in columns)

@@ -77,21 +77,21 @@ _PAPER: Final = Console(width=80, color_system=None)
 _COMM_TIME: Final = metric_name("comm.time")
 
 
-def show_run(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) -> None:
+def show_run(run: Run, form: str, verbosity: int, *, per_rank: bool, all_metrics: bool) -> None:
     """Print a run's results on stdout: as a document, as rows, or as text.
 
-    `whole`: all metrics were requested, and the first screen is shown.  Documents and rows have parts of
-    single ranks (steps, groups, ...) only with `per_rank`.
+    `all_metrics`: all metrics were requested, and the first screen is shown.  Documents and rows have parts
+    of single ranks (steps, groups, ...) only with `per_rank`.
     """
     rows = map(structs.asdict, run.figures if per_rank else run.figures.summary)
-    short = whole and verbosity not in (QUIET, VERBOSE)
-    summaries = source_summaries(run, run.figures) if whole and form in (*DOCUMENTS, "table") else []
+    short = all_metrics and verbosity not in (QUIET, VERBOSE)
+    summaries = source_summaries(run, run.figures) if all_metrics and form in (*DOCUMENTS, "table") else []
     emit_answer(
         form,
         document={
             **document_head(run.record, run.figures, run.window),
             "summaries": list(map(summary_document, summaries)),
-            **({"findings": diagnose_run(run).top_rows()} if whole and form == BRIEF else {}),
+            **({"findings": diagnose_run(run).top_rows()} if all_metrics and form == BRIEF else {}),
             "results": rows,
         },
         rows=rows,

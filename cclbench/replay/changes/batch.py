@@ -6,7 +6,7 @@ from __future__ import annotations
 from cclbench.ground.errors import InputError
 from cclbench.replay.change import ChangeSubject, LayoutEffect, change, read_choice
 from cclbench.replay.layout import BATCHES, Dimension
-from cclbench.replay.rescale import ACTIVATIONS, asked_layouts, microbatch_count, scale_nodes, token_nodes
+from cclbench.replay.rescale import ACTIVATIONS, layout_change, microbatch_count, scale_nodes, token_nodes
 from cclbench.replay.stages import LayerPipeline, head_layers
 
 
@@ -19,7 +19,7 @@ from cclbench.replay.stages import LayerPipeline, head_layers
 )
 def batch(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     """Scale kernels and transfers of activations by the share of samples, as more or larger micro-batches."""
-    layouts, graph, settings = asked_layouts(subject), subject.graph, subject.settings
+    layouts, graph, settings = layout_change(subject), subject.graph, subject.settings
     share = layouts.sample_share
     if share == 1.0:
         return "each replica has as many samples as before"

@@ -16,7 +16,7 @@ from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_s
 from cclbench.replay.pricing import hockney_line
 from cclbench.replay.simulate import cut_pieces
-from cclbench.replay.transfers import of_groups
+from cclbench.replay.transfers import transfers_by_group
 
 _KINDS = ("all_reduce", "reduce_scatter", "all_gather")
 
@@ -43,7 +43,7 @@ def buckets(subject: ChangeSubject, count: int) -> Graph | str:
     # the node with whose end each node ends
     merged, dur = np.arange(len(nodes)), nodes.dur.copy()
     any_merged = False
-    for (kind, group), parts in of_groups(subject, *_KINDS).items():
+    for (kind, group), parts in transfers_by_group(subject, *_KINDS).items():
         bucket, last, ratio = _bucketed(subject, kind, group, parts, count)
         any_merged |= bool((last != parts).any())
         merged[parts] = last

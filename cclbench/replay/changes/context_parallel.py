@@ -11,9 +11,9 @@ from cclbench.replay.key_values import key_value_elements, key_value_exchange
 from cclbench.replay.layout import Dimension
 from cclbench.replay.rescale import (
     SAME_LAYOUT,
-    asked_layouts,
     card_sizes,
     layer_passes,
+    layout_change,
     scale_nodes,
     token_nodes,
 )
@@ -32,7 +32,7 @@ def context(subject: ChangeSubject, _: int) -> LayoutEffect | str:
 
     So do a rank's pairs of causal attention, where ranks take parts from both ends.
     """
-    layouts = asked_layouts(subject)
+    layouts = layout_change(subject)
     old, new = layouts.old.degrees["cp"], layouts.new.degrees["cp"]
     if old == new:
         return SAME_LAYOUT
@@ -66,7 +66,7 @@ def _split_sequences(subject: ChangeSubject) -> tuple[tuple[AddedCommunication, 
             " single tokens is unknown",
             hint="trace a run with cp of at least 2",
         )
-    layouts = asked_layouts(subject)
+    layouts = layout_change(subject)
     new = layouts.new.degrees
     if layouts.old.batch_groups > 1:
         raise InputError(

@@ -14,7 +14,7 @@ from cclbench.replay.change import (
 )
 from cclbench.replay.gradient_exchange import STRATEGIES, gradient_exchange, shards_parameters
 from cclbench.replay.layout import Layout
-from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, of_categories, scale_nodes
+from cclbench.replay.rescale import SAME_LAYOUT, category_nodes, layout_change, scale_nodes
 
 
 @change(
@@ -43,7 +43,7 @@ def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
     gradient is ready, or where that is unknown, after all of backward or hidden in it. The work of a sharded
     optimizer is divided by the growth.
     """
-    layouts, graph = asked_layouts(subject), subject.graph
+    layouts, graph = layout_change(subject), subject.graph
     growth = layouts.degree_growth("dp")
     if growth == 1:
         return SAME_LAYOUT
@@ -60,7 +60,7 @@ def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
         if subject.dimensions.get(group or "") == "dp"
     }
     if "reduce_scatter" in kinds or (layouts.old.degrees["dp"] == 1 and shards_parameters(subject.settings)):
-        chosen = of_categories(subject, "optimizer")
+        chosen = category_nodes(subject, "optimizer")
         scale = scale_nodes(chosen, 1 / growth)
         if subject.window_share(chosen):
             notes.append(

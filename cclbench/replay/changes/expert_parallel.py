@@ -6,7 +6,7 @@ from __future__ import annotations
 from cclbench.ground.errors import InputError
 from cclbench.replay.change import AddedCommunication, ChangeSubject, LayoutEffect, change, count_of
 from cclbench.replay.gradient_exchange import gradient_exchange, trains
-from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, card_sizes
+from cclbench.replay.rescale import SAME_LAYOUT, card_sizes, layout_change
 from cclbench.replay.routing import token_routing
 
 
@@ -20,7 +20,7 @@ from cclbench.replay.routing import token_routing
 )
 def experts(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     """Only groups change: the number of a rank's tokens stays, not their routing; or all-to-alls are new."""
-    layouts = asked_layouts(subject)
+    layouts = layout_change(subject)
     old, new = layouts.old.degrees["ep"], layouts.new.degrees["ep"]
     if old == new:
         return SAME_LAYOUT
@@ -41,7 +41,7 @@ def _spread_experts(subject: ChangeSubject) -> LayoutEffect:
     Twice in forward, and in training twice in backward, a layer moves tokens · chosen · hidden elements, none
     overlapped (Lepikhin et al. 2020, section 3.2).
     """
-    layouts = asked_layouts(subject)
+    layouts = layout_change(subject)
     new = layouts.new.degrees["ep"]
     routing = token_routing(subject)
     if routing.experts % new:

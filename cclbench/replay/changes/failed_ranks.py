@@ -15,7 +15,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, LayoutEffect, change
 from cclbench.replay.changes.data_parallel import replicas
 from cclbench.replay.graph import Graph
-from cclbench.replay.rescale import asked_layouts
+from cclbench.replay.rescale import layout_change
 from cclbench.replay.simulate import cut_pieces
 
 _SHOWN: Final = 8
@@ -45,7 +45,7 @@ def _places(text: str, value: str) -> tuple[tuple[int, int], ...]:
 )
 def remove(subject: ChangeSubject, _: tuple[int, ...]) -> LayoutEffect | str:
     """No rank waits for removed ones, which are in no step."""
-    layouts = asked_layouts(subject)
+    layouts = layout_change(subject)
     effect = replicas(subject, None)
     assert isinstance(effect, LayoutEffect)  # noqa: S101 - a replica is gone
     lost = first_few([str(rank) for rank in sorted(layouts.removed)], _SHOWN)
@@ -62,7 +62,7 @@ def _without(graph: Graph, removed: frozenset[int]) -> Graph:
     """The graph in which no other rank, and no rendezvous, waits for the removed ranks."""
     nodes, cut = graph.nodes, graph.cut
     is_removed = np.isin(nodes.rank, [*removed])
-    is_wait = ~cut.own
+    is_wait = ~cut.in_lane
     source, target, lag = cut.source[is_wait], cut.head[cut.target[is_wait]], cut.lag[is_wait]
     keep = ~is_removed[source] | is_removed[target]
     return replace(

@@ -103,7 +103,7 @@ def _sooner_back(subject: ChangeSubject, graph: Graph, of_host: Mask, factor: fl
     """The graph whose hosts resume sooner after their waits."""
     cut = graph.cut
     head = cut.head[cut.target]
-    lags = np.where(of_host[head] & ~cut.own, cut.lag, 0)
+    lags = np.where(of_host[head] & ~cut.in_lane, cut.lag, 0)
     return replace(graph, cut=replace(cut, lag=cut.lag - _share(lags, subject.since[head], factor)))
 
 

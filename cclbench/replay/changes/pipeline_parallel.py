@@ -24,9 +24,9 @@ from cclbench.replay.change import (
 from cclbench.replay.gradient_exchange import trains
 from cclbench.replay.rescale import (
     SAME_LAYOUT,
-    asked_layouts,
     card_sizes,
     compute_nodes,
+    layout_change,
     microbatch_count,
     missing_sizes,
 )
@@ -56,7 +56,7 @@ def pipeline(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     evenly and the head on the last stage. The graph has that of the traced stages, so that the difference is
     added.
     """
-    layouts = asked_layouts(subject)
+    layouts = layout_change(subject)
     old, new = layouts.old.degrees["pp"], layouts.new.degrees["pp"]
     turns = int(subject.settings.get("parallelism.interleave", 1))
     schedule = SCHEDULES[int(subject.settings.get("parallelism.schedule", 0))]
@@ -124,7 +124,7 @@ def _stage_scale(
     subject: ChangeSubject, chosen: Mask, traced: LayerPipeline, target: LayerPipeline, head: float
 ) -> Scale:
     """Scale of the chosen nodes by their stage's layers; a single traced stage becomes the fullest one."""
-    old = asked_layouts(subject).old
+    old = layout_change(subject).old
     places = np.array([old.place_along(rank, "pp") for rank in range(old.world_size)], np.int64)
     last = places[subject.graph.nodes.rank % old.world_size] == traced.stages - 1
     heads = (head, 0.0, HEAVY_HEAD * head)
@@ -149,7 +149,7 @@ def _stage_scale(
 
 def _hops(subject: ChangeSubject, target: LayerPipeline, head: float) -> tuple[AddedCommunication, ...]:
     """Transfers of activations and gradients between stages, where the trace has a single stage."""
-    layouts, stages = asked_layouts(subject), target.stages
+    layouts, stages = layout_change(subject), target.stages
     if layouts.old.degrees["pp"] > 1 or stages == 1:
         return ()
     size = card_sizes(subject.run.card, "what stages send each other", *_SENT)

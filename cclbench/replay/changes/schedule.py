@@ -12,7 +12,7 @@ from cclbench.hardware.collectives.schedule import SendSchedule, read_schedule
 from cclbench.replay.change import ChangeSubject, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_s
-from cclbench.replay.transfers import of_groups
+from cclbench.replay.transfers import transfers_by_group
 
 
 def _read(_: str, value: str) -> SendSchedule:
@@ -31,7 +31,7 @@ def schedule(subject: ChangeSubject, plan: SendSchedule) -> Graph | str:
     """The graph with the schedule's durations."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
     dur, any_matching = nodes.dur.copy(), False
-    for (kind, name), parts in of_groups(subject, plan.kind).items():
+    for (kind, name), parts in transfers_by_group(subject, plan.kind).items():
         ranks = subject.groups[name]
         if len(ranks) != plan.ranks:
             continue

@@ -12,11 +12,11 @@ from cclbench.replay.change import AddedCommunication, ChangeSubject, LayoutEffe
 from cclbench.replay.gradient_exchange import trains
 from cclbench.replay.rescale import (
     SAME_LAYOUT,
-    asked_layouts,
     card_sizes,
     compute_nodes,
     cuts_sequences,
     layer_passes,
+    layout_change,
 )
 from cclbench.replay.sharded_operators import BoundedFactor, TensorCutting, cut_kernels
 
@@ -39,7 +39,7 @@ def tensors(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     Two forward and two backward (Shoeybi et al. 2019, section 3), each of a micro-batch's activations, none
     overlapped; with split sequences the same bytes move in all-gathers and reduce-scatters.
     """
-    layouts, graph = asked_layouts(subject), subject.graph
+    layouts, graph = layout_change(subject), subject.graph
     old, new = layouts.old.degrees["tp"], layouts.new.degrees["tp"]
     if old == new:
         return SAME_LAYOUT
@@ -70,7 +70,7 @@ def _kernels(subject: ChangeSubject, cutting: TensorCutting) -> tuple[Scale, tup
     nodes = graph.nodes
     split = cut_kernels(subject.run, [rank.rank for rank in graph.windowed], cutting)
     chosen = compute_nodes(subject)
-    categories = [cutting.of_category(name) for name in graph.categories] + [cutting.cut_or_whole_factor]
+    categories = [cutting.category_factor(name) for name in graph.categories] + [cutting.cut_or_whole_factor]
     names: list[BoundedFactor | None] = [*(split.by_name.get(name) for name in graph.names), None]
     linked = np.array([bounds is not None for bounds in names], np.bool_)[nodes.name] & chosen
     arrays = []
@@ -104,7 +104,7 @@ def _kernels(subject: ChangeSubject, cutting: TensorCutting) -> tuple[Scale, tup
 
 
 def _all_reduces(subject: ChangeSubject) -> AddedCommunication:
-    new = asked_layouts(subject).new
+    new = layout_change(subject).new
     need = "the all-reduces of activations, which unsplit layers do not need,"
     fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element", "model.layers")
     size = card_sizes(subject.run.card, need, *fields)

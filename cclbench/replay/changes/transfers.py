@@ -32,17 +32,18 @@ def transfers(
     chosen = chosen[nodes.call[chosen] >= 0]
     if not len(chosen):
         return "the run's steps have no such collective"
-    is_known = graph.transfers.known[nodes.call[chosen]] | (graph.transfers.size[nodes.call[chosen]] == 1)
+    call, calls = nodes.call[chosen], graph.transfers
+    is_separable = calls.is_split[call] | (calls.size[call] == 1)
     factor = np.ones(len(nodes))
     if amount.factor is None:
         factor[chosen] = _median(graph, chosen) / np.maximum(nodes.dur[chosen], 1)
     else:
         factor[chosen] = amount.factor
-    if is_known.all():
+    if is_separable.all():
         return replace(graph, nodes=replace(nodes, dur=np.rint(nodes.dur * factor).astype(np.int64)))
     expected, unchanged = factor.copy(), factor.copy()
-    expected[chosen[~is_known]] = np.nan
-    unchanged[chosen[~is_known]] = 1.0
+    expected[chosen[~is_separable]] = np.nan
+    unchanged[chosen[~is_separable]] = 1.0
     return LayoutEffect(
         graph, scale=Scale(expected, np.minimum(factor, unchanged), np.maximum(factor, unchanged))
     )

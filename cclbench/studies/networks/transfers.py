@@ -40,7 +40,10 @@ def group_ranks(subject: ChangeSubject, transfers: Int64) -> list[tuple[int, ...
     call = nodes.call[transfers]
     met: dict[int, set[int]] = {}
     for rank, instance, has_instance in zip(
-        nodes.rank[transfers].tolist(), calls.instance[call].tolist(), calls.known[call].tolist(), strict=True
+        nodes.rank[transfers].tolist(),
+        calls.instance[call].tolist(),
+        calls.is_split[call].tolist(),
+        strict=True,
     ):
         if has_instance:
             met.setdefault(instance, set()).add(rank)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from cclbench.ground.errors import InputError
-from cclbench.ground.text import printable, shown
+from cclbench.ground.text import printable, quoted_value
 from cclbench.record.published import metadata_count, metadata_text
 
 LARGEST_BYTES: Final = 32_000_000
@@ -137,7 +137,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         twice = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
-        raise ValueError(f"the key {shown(twice)} is repeated")
+        raise ValueError(f"the key {quoted_value(twice)} is repeated")
     return values
 
 
@@ -154,7 +154,7 @@ def _parse_row(row: Any, number: int, where: str) -> PublishedRow:
             raise ValueError("its metadata has no workload_name")
         endless = [column for column, value in shape.metrics.items() if not math.isfinite(value or 0)]
         if endless:
-            raise ValueError(f"{shown(endless[0])} is not a finite number")
+            raise ValueError(f"{quoted_value(endless[0])} is not a finite number")
     except (ValueError, OverflowError, RecursionError) as error:  # UnicodeEncodeError: half a surrogate pair
         reason = "contains text that is not Unicode" if isinstance(error, UnicodeError) else str(error)
         hint = "no row of the file was imported"

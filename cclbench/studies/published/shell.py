@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from cclbench.ground.text import shown
+from cclbench.ground.text import quoted_value
 
 _NAME: Final = r"[A-Za-z_]\w*"
 _ASSIGNMENT: Final = re.compile(
@@ -101,7 +101,7 @@ def _expand_word(word: str, variables: Mapping[str, str | None]) -> str:
     while before != word and len(word) < _LONGEST_EXPRESSION:
         before, word = word, _VARIABLE.sub(variable_value, word)
     if "$" in word or "`" in word:
-        raise ValueError(f"{shown(word)} is not followed")
+        raise ValueError(f"{quoted_value(word)} is not followed")
     return word
 
 
@@ -111,7 +111,7 @@ def _evaluate_arithmetic(expression: str, variables: Mapping[str, str | None]) -
     try:
         tree = ast.parse(re.sub(r"[${}]", "", expression).strip(), mode="eval").body
     except (SyntaxError, MemoryError, RecursionError):
-        raise ValueError(f"{shown(expression)} is not followed") from None
+        raise ValueError(f"{quoted_value(expression)} is not followed") from None
     return _arithmetic_value(tree, variables)
 
 

@@ -15,7 +15,7 @@ from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.replay.change import ChangeSubject, change, read_choice
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_group, modelled_s
-from cclbench.replay.transfers import of_groups
+from cclbench.replay.transfers import transfers_by_group
 from cclbench.studies.stragglar.collective import stragglar_cost as algorithm
 
 
@@ -32,7 +32,7 @@ def stragglar(subject: ChangeSubject, _: int) -> Graph | str:
     """The graph with the new durations of all-reduces."""
     graph, nodes = subject.graph, subject.graph.nodes
     dur, reached = nodes.dur.copy(), False
-    for (_kind, name), parts in of_groups(subject, "all_reduce").items():
+    for (_kind, name), parts in transfers_by_group(subject, "all_reduce").items():
         ranks = subject.groups[name]
         if len(ranks) < 4 or subject.machine.tier_of(ranks).value != "scale_up":
             continue

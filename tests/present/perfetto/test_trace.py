@@ -116,7 +116,7 @@ def shown(run: cclbench.Run, path: Path, **selected: Any) -> Viewer:
     return Viewer.of(path)
 
 
-def of_events(viewer: Viewer) -> list[Slice]:
+def event_slices(viewer: Viewer) -> list[Slice]:
     """The slices that are rows of events."""
     return [one for one in viewer.slices if one.kind in KINDS]
 
@@ -130,7 +130,7 @@ def test_counts_and_durations_are_the_stores(opened: Opened, tmp_path: Path, nam
     told = run.sql("SELECT rank, kind, count(*) AS n, sum(dur_ns) AS ns FROM events GROUP BY ALL").to_pylist()
     count: Counter[tuple[int, str]] = Counter()
     length: Counter[tuple[int, str]] = Counter()
-    for one in of_events(viewer):
+    for one in event_slices(viewer):
         count[one.rank, one.kind] += 1
         length[one.rank, one.kind] += one.end - one.begin
     assert count == {(row["rank"], row["kind"]): row["n"] for row in told}
@@ -156,7 +156,7 @@ def test_every_row_says_what_the_store_says(opened: Opened, tmp_path: Path) -> N
         place = ("thread" if row["side"] == "host" else "stream", row["track"])
         told = tuple(sorted((key, row[key]) for key in keys if row[key] is not None))
         rows.append((row["kind"], row["name"], row["start_ns"] - begin, row["dur_ns"], *place, told))
-    for one in of_events(viewer):
+    for one in event_slices(viewer):
         side, track, *_ = one.thread.split()
         told = tuple(sorted((key, one.args[key]) for key in keys if key in one.args))
         slices.append((one.kind, one.name, one.begin, one.end - one.begin, side, int(track), told))
@@ -227,7 +227,7 @@ def test_chosen_steps_and_ranks(opened: Opened, tmp_path: Path) -> None:
         WHERE e.rank IN (0, 2) AND CASE WHEN e.step IS NULL
             THEN e.start_ns >= s.start_ns AND e.start_ns < s.end_ns ELSE e.step = 4 END
         GROUP BY ALL""")
-    count = Counter(one.rank for one in of_events(viewer))
+    count = Counter(one.rank for one in event_slices(viewer))
     assert count == {row["rank"]: row["n"] for row in told.to_pylist()}
     # Ranks 0 and 2 form a group of the data dimension; the collectives of 0-1 and 2-3 have one part here.
     groups = {one.args["group"] for flow in viewer.flows.values() for _, one in flow if one}
@@ -249,14 +249,14 @@ def test_corrected_clocks(tmp_path: Path) -> None:
     ends = [[one.end for _, one in flow if one] for flow in viewer.flows.values()]
     assert len(ends) == 10
     assert all(max(of) - min(of) <= entry["residual_ns"] + entry["uncertainty_ns"] + 1 for of in ends)
-    kernels = [one for one in of_events(viewer) if one.rank == 1 and one.kind == "kernel"]
+    kernels = [one for one in event_slices(viewer) if one.rank == 1 and one.kind == "kernel"]
     own = {row["correlation"]: row["dur_ns"] for row in run.events(rank=1, kinds=["kernel"]).to_pylist()}
     assert {one.args["correlation"]: one.args["own_dur_ns"] for one in kernels} == own
     # 180 ms of the slow rank's kernels are 7,200 ns longer on its own clock.
     gemms = [one for one in kernels if "collective" not in one.args]
     longer = [int(one.args["own_dur_ns"]) - (one.end - one.begin) for one in gemms]
     assert longer == pytest.approx([7200] * 10, abs=2)
-    assert not [one for one in of_events(viewer) if one.rank == 0 and "own_dur_ns" in one.args]
+    assert not [one for one in event_slices(viewer) if one.rank == 0 and "own_dur_ns" in one.args]
 
 
 def test_the_same_run_gives_the_same_bytes(opened: Opened, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.simulate import simulate_nodes
-from cclbench.replay.transfers import of_groups
+from cclbench.replay.transfers import transfers_by_group
 from cclbench.studies.networks.failed_links import failed_links
 from cclbench.studies.networks.fairness import max_min
 from cclbench.studies.networks.fence import fence
@@ -186,13 +186,13 @@ def test_what_is_usable_of_an_interface_is_known_of_some_machines() -> None:
 
 def test_transfers_of_a_group_are_told_by_kind() -> None:
     graph = traced(4, *CALLS, nbytes=[5, 5, 0, 5], known=(True, True, True, False))
-    found = of_groups(on(graph, ALL), "all_reduce", "all_gather", "send")
+    found = transfers_by_group(on(graph, ALL), "all_reduce", "all_gather", "send")
     expected = {("all_reduce", "near"): [0, 0], ("all_reduce", "far"): [20_000, 20_000]}
     assert {word: graph.nodes.start[at].tolist() for word, at in found.items()} == expected
-    assert set(of_groups(on(graph, {**ALL, "near": (0,)}), "all_reduce")) == {("all_reduce", "far")}
-    assert not of_groups(on(graph, ALL), "broadcast")
+    assert set(transfers_by_group(on(graph, {**ALL, "near": (0,)}), "all_reduce")) == {("all_reduce", "far")}
+    assert not transfers_by_group(on(graph, ALL), "broadcast")
     since = np.where(graph.nodes.start == 20_000, 0, -1).tolist()
-    inside = of_groups(subject(graph, groups=ALL, since=since), "all_reduce")
+    inside = transfers_by_group(subject(graph, groups=ALL, since=since), "all_reduce")
     assert set(inside) == {("all_reduce", "far")}
 
 
