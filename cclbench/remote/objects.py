@@ -142,32 +142,32 @@ class Objects:
     ) -> None:
         """Download objects of the folder `below` into a local one, under their names; see `download`."""
 
-        def download_one(source: Object) -> None:
-            target = into / source.name
+        def download_one(remote: Object) -> None:
+            target = into / remote.name
             target.parent.mkdir(parents=True, exist_ok=True)
-            self.download(source, target, below=below, most=most)
+            self.download(remote, target, below=below, most=most)
 
         self._in_threads(download_one, objects, progress, f"reading {self.url}")
 
-    def download(self, source: Object, target: Path, *, below: str = "", most: int | None = None) -> None:
+    def download(self, remote: Object, target: Path, *, below: str = "", most: int | None = None) -> None:
         """Download one object, or its first `most` bytes, to a file, in the version that was listed.
 
         Continues after the bytes that the file already has.  `InputError` if the object changed.
         """
-        name = "/".join(filter(None, (below, source.name)))
-        end = source.size if most is None else min(most, source.size)
+        name = "/".join(filter(None, (below, remote.name)))
+        end = remote.size if most is None else min(most, remote.size)
         try:
             with target.open("ab") as file:
                 while file.tell() < end:
-                    self._with_retries(name, lambda: self._read_on(name, source, end, file))
+                    self._with_retries(name, lambda: self._read_on(name, remote, end, file))
         except OSError as error:
             where, hint = str(target.parent), "make room there"
             raise InputError(
                 f"cannot be written: {error.strerror or error}", where=where, hint=hint
             ) from None
-        if end == source.size and self.url.scheme not in (*S3, *WEB):
+        if end == remote.size and self.url.scheme not in (*S3, *WEB):
             info = self._with_retries(name, lambda: self._call_method("info", self._path_to(name)))
-            if self._object_from_info(info).version != source.version or info["size"] != source.size:
+            if self._object_from_info(info).version != remote.version or info["size"] != remote.size:
                 raise self._changed_error(name)
 
     def upload_all(self, files: Sequence[tuple[Path, str]], progress: Progress | None = None) -> None:
@@ -209,14 +209,14 @@ class Objects:
                 self._call_method("ls", self._path)
             raise
 
-    def _read_on(self, name: str, source: Object, end: int, file: Any) -> None:
+    def _read_on(self, name: str, remote: Object, end: int, file: Any) -> None:
         """Append the missing bytes up to `end`; a failure after at least a block arrived is not an error.
 
         Bytes that arrived are kept: the next attempt continues from there.
         """
         begun = file.tell()
         try:
-            for piece in self._object_pieces(name, source, begun, end):
+            for piece in self._object_pieces(name, remote, begun, end):
                 if self._stop.is_set():
                     raise _StoppedError
                 if file.tell() + len(piece) > end:
@@ -230,16 +230,16 @@ class Objects:
             if file.tell() - begun < BLOCK or kind_of(error) != "again":
                 raise
 
-    def _object_pieces(self, name: str, source: Object, start: int, until: int) -> Iterator[bytes]:
+    def _object_pieces(self, name: str, remote: Object, start: int, until: int) -> Iterator[bytes]:
         if self.url.scheme in WEB:
             yield from web.body_pieces(
-                self.url.full, size=source.size, start=start, version=source.version, public=self._public
+                self.url.full, size=remote.size, start=start, version=remote.version, public=self._public
             )
             return
         for begin in range(start, until, BLOCK):
             end = min(begin + BLOCK, until)
             if self.url.scheme in S3:
-                piece = self._s3_range(self._path_to(name), begin, end, source.version)
+                piece = self._s3_range(self._path_to(name), begin, end, remote.version)
             else:
                 piece = self._call_method("cat_file", self._path_to(name), begin, end)
             yield piece

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, values_of_run, window
+from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, job_values, window
 from helpers.hand_values import in_ns, main, parts, reason, rows_of, run_parts, told, values
 from hypothesis import given
 from hypothesis import strategies as st
@@ -296,7 +296,7 @@ def test_the_delay_is_what_ranks_wait_after_the_median_one() -> None:
 
 def slowed(found: StragglerSlowdown | None, ranks: int = 2) -> list[Value]:
     told = None if found is None else lambda: found
-    return values_of_run(SLOWDOWN, Evidence(), ranks=range(ranks), slowdown=told)
+    return job_values(SLOWDOWN, Evidence(), ranks=range(ranks), slowdown=told)
 
 
 FOUND = StragglerSlowdown(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hand_made import Evidence, a_rank, comm, compute, event, values_of_run, window
+from helpers.hand_made import Evidence, a_rank, comm, compute, event, job_values, window
 from helpers.hand_values import reason, rows_of, told, values
 
 from cclbench.analyzers.inside_kernels import NO_FUSED, NO_SAMPLES
@@ -207,7 +207,7 @@ def test_both_sides_of_a_kernel_are_seen_by_samples_within_it() -> None:
     received = samples("nvlink_rx_bytes", 0, 64, 0, 0, 0, 0)
     tensor = samples("tensor_active", 1, 0.3, 0, 0, 0.2, 1)
     counters = Evidence(counters=links + received + tensor)
-    found = told(values_of_run("overlap.inside_kernels", counters, rank_with((150, 550))))
+    found = told(job_values("overlap.inside_kernels", counters, rank_with((150, 550))))
     assert found == pytest.approx(
         {None: 1 / 3, "covered": 0.75, "communicating": 1 / 3, "computing": 0, "neither": 1 / 3}
     )
@@ -218,7 +218,7 @@ def test_counters_of_other_ranks_and_outside_kernels_do_not_count() -> None:
     links = samples("pcie_rx_bytes", 1, 1, rank=0) + samples("pcie_rx_bytes", 0, 0, begin=500, rank=1)
     tensor = samples("tensor_active", 1, 1, rank=0) + samples("tensor_active", 1, 0, begin=500, rank=1)
     tensor += samples("tensor_active", 1, 1, begin=500, rank=0)
-    found = told(values_of_run("overlap.inside_kernels", Evidence(counters=links + tensor), *ranks))
+    found = told(job_values("overlap.inside_kernels", Evidence(counters=links + tensor), *ranks))
     assert found == pytest.approx(
         {None: 0.5, "covered": 1, "communicating": 0, "computing": 0.25, "neither": 0.25}
     )
@@ -237,6 +237,6 @@ def test_counters_of_other_ranks_and_outside_kernels_do_not_count() -> None:
 def test_without_samples_within_kernels_there_is_no_share(
     counters: list[dict[str, Any]], kernels: list[tuple[int, int]], reason: str
 ) -> None:
-    (none,) = values_of_run("overlap.inside_kernels", Evidence(counters=counters), rank_with(*kernels))
+    (none,) = job_values("overlap.inside_kernels", Evidence(counters=counters), rank_with(*kernels))
     assert (none.value, none.status) == (None, "not_applicable")
     assert (none.reason or "").startswith(reason)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hand_made import Evidence, a_rank, card, compute, values_of_run, window
+from helpers.hand_made import Evidence, a_rank, card, compute, job_values, window
 from helpers.hand_values import reason, rows_of, told
 
 import cclbench
@@ -93,6 +93,6 @@ def test_a_client_without_a_rate_says_why_it_has_no_cost() -> None:
     ttft = {
         "source": "serving", "file": "a.json", "benchmark": 0, "unit": "s", "figure": "ttft", "value": 0.5,
     }  # fmt: skip
-    (none,) = values_of_run("cost.token", Evidence(serving=[ttft]), card=priced())
+    (none,) = job_values("cost.token", Evidence(serving=[ttft]), card=priced())
     assert (none.value, none.status) == (None, "not_applicable")
     assert (none.reason or "").startswith("the file states none; it needs the duration")

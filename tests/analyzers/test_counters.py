@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, a_rank, busy_steps, compute, values_of_run, window
+from helpers.hand_made import Evidence, a_rank, busy_steps, compute, job_values, window
 
 from cclbench.analyzers.metric import Coverage, Value
 from cclbench.analyzers.view.rank_view import RankView
@@ -40,7 +40,7 @@ HELD = "by rates, each since the sample before"
 
 def told(metric: str, rows: Rows, *ranks: RankView) -> list[Value]:
     """What the metric says of a run with those counters."""
-    return values_of_run(metric, Evidence(counters=rows), *ranks)
+    return job_values(metric, Evidence(counters=rows), *ranks)
 
 
 def only(values: Sequence[Value], **key: Any) -> Value:
@@ -269,7 +269,7 @@ def stored(figure: str, rows: list[tuple[str, int | None, float]], *files: str) 
 
 
 def figures(metric: str, evidence: Evidence) -> dict[tuple[str | None, str | None], float | None]:
-    return {(value.category, value.stat): value.value for value in values_of_run(metric, evidence)}
+    return {(value.category, value.stat): value.value for value in job_values(metric, evidence)}
 
 
 def test_the_mean_over_epochs_stands_beside_the_first_the_least_and_the_most() -> None:
@@ -292,7 +292,7 @@ def test_several_results_have_a_row_each() -> None:
 
 def test_what_is_not_stated_has_a_reason() -> None:
     evidence = stored("time", [("save", None, 3.0)])
-    (value,) = values_of_run("storage.samples", evidence)
+    (value,) = job_values("storage.samples", evidence)
     assert (value.status, value.reason) == ("not_applicable", "the benchmark's files do not state it")
 
 
@@ -310,7 +310,5 @@ def test_steps_wait_for_their_batches() -> None:
     assert figures("log.data_wait", evidence) == {(None, None): 0.5, (None, "max"): 0.75}
     for row in rows:
         del row["data_ns"]
-    (value,) = values_of_run(
-        "log.data_wait", Evidence(log_steps=pa.Table.from_pylist(rows, schema=LOG_STEPS))
-    )
+    (value,) = job_values("log.data_wait", Evidence(log_steps=pa.Table.from_pylist(rows, schema=LOG_STEPS)))
     assert value.reason == "no line states how long its step waits for its batch"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hand_made import Evidence, busy_steps, card, values_of_run
+from helpers.hand_made import Evidence, busy_steps, card, job_values
 
 import cclbench
 from cclbench.analyzers.metric import Coverage, Value
@@ -26,7 +26,7 @@ def sample(counter: str, value: float, start: int | None, end: int | None, devic
 
 def told(metric: str, rows: Rows, *ranks: RankView, of: Card | None = None) -> Value:
     """What the metric says of a run with those counters."""
-    (found,) = values_of_run(metric, Evidence(counters=rows), *ranks, card=of)
+    (found,) = job_values(metric, Evidence(counters=rows), *ranks, card=of)
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from formats.test_otlp_spans import line, span
 from formats.test_serving import VLLM
-from helpers.hand_made import Evidence, a_rank, card, compute, event, launch, values_of_run, window
+from helpers.hand_made import Evidence, a_rank, card, compute, event, job_values, launch, window
 from helpers.hand_values import in_ns, main, parts, reason, run_parts, values
 
 import cclbench
@@ -283,7 +283,7 @@ def client_mbu(**changes: Any) -> Value:
     own = {"source": "serving", "file": "a.json", "benchmark": 0, "unit": "s"}
     told = (("tpot", "mean", 0.02), ("output_throughput", None, 100.0))
     rows = [own | {"figure": figure, "stat": stat, "value": value} for figure, stat, value in told]
-    (found,) = values_of_run("memory.mbu", Evidence(serving=rows), card=card(**SERVED | changes))
+    (found,) = job_values("memory.mbu", Evidence(serving=rows), card=card(**SERVED | changes))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, values_of_run
+from helpers.hand_made import Evidence, job_values
 from helpers.hand_values import told
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ def trace(requests: list[tuple[int, int, int, list[int] | None]], file: str = "t
 
 
 def values(metric: str, *tables: pa.Table) -> list[Value]:
-    return values_of_run(
+    return job_values(
         f"requests.{metric}", Evidence(request_trace=pa.concat_tables(tables).unify_dictionaries())
     )
 
@@ -81,7 +81,7 @@ def test_what_a_trace_does_not_state() -> None:
     assert (sizes.stat, sizes.reason) == ("tokens", "blocks are not of 512 tokens")
     empty, *_ = values("prefix_reuse", trace([(0, 0, 1, []), (1, 0, 1, [])]))
     assert empty.reason == "no request has a block"
-    (none,) = values_of_run("requests.rate", Evidence())
+    (none,) = job_values("requests.rate", Evidence())
     assert none.reason == "needs a trace of requests in Mooncake's format"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from formats.test_verl_timings import CONSOLE
 from helpers.hand_made import Evidence as Given
-from helpers.hand_made import a_rank, collective, event, values_of_run
+from helpers.hand_made import a_rank, collective, event, job_values
 from helpers.hand_values import in_ns, parts, run_parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ def steps(*each: Times) -> list[Value]:
         for entry, times in enumerate(each)
         for phase, seconds in times.items()
     ]
-    return values_of_run("rl.step", Given(phase_times=rows))
+    return job_values("rl.step", Given(phase_times=rows))
 
 
 PLAIN = {

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from formats.test_otlp_spans import line, span
 from helpers.hand_made import Evidence as Given
-from helpers.hand_made import values_of_run
+from helpers.hand_made import job_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -130,7 +130,7 @@ def read(folder: Path, lines: list[str], name: str = "spans.jsonl") -> Evidence:
 
 def values(found: Evidence) -> dict[tuple[str | None, str | None], float | None]:
     assert found.request_stages is not None
-    rows = values_of_run("serving.first_token", Given(request_stages=found.request_stages))
+    rows = job_values("serving.first_token", Given(request_stages=found.request_stages))
     return {(row.category, row.stat): row.value for row in rows}
 
 
@@ -205,7 +205,7 @@ def test_without_a_common_clock_transfer_is_a_bound(
     assert not len(split.ttft)
     assert split.prefill.tolist() == [one.true_parts["prefill"]]
     assert split.most_transfer[0] >= one.true_parts["transfer"]
-    whole, *rows = values_of_run("serving.first_token", Given(request_stages=found.request_stages))
+    whole, *rows = job_values("serving.first_token", Given(request_stages=found.request_stages))
     reason = "do not state the host" if None in hosts else "clocks differ by an unknown offset"
     assert (whole.value, reason in (whole.reason or "")) == (None, True)
     known = {(row.category, row.stat) for row in rows if row.has_value}

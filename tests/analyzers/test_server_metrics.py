@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, values_of_run
+from helpers.hand_made import Evidence, job_values
 from helpers.hand_values import told
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +39,7 @@ def table(samples: list[Sample], file: str = "a.prom", scrape: int = 0, series: 
 
 def values(metric: str, *tables: pa.Table) -> list[Value]:
     together = pa.concat_tables(tables).unify_dictionaries()
-    return values_of_run(f"serving.{metric}", Evidence(server_metrics=together))
+    return job_values(f"serving.{metric}", Evidence(server_metrics=together))
 
 
 def parts(count: float, whole: float, queue: float, prefill: float, decode: float) -> list[Sample]:
@@ -141,7 +141,7 @@ def test_prefix_hits() -> None:
 
 @pytest.mark.parametrize("metric", ["request_time", "server_latency", "prefix_hit_rate"])
 def test_without_snapshots_it_says_what_to_take(metric: str) -> None:
-    (none,) = values_of_run(f"serving.{metric}", Evidence())
+    (none,) = job_values(f"serving.{metric}", Evidence())
     assert "needs snapshots of the server's metrics" in (none.reason or "")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, values_of_run
+from helpers.hand_made import Evidence, job_values
 from helpers.hand_made import card as a_card
 
 from cclbench.analyzers.metric import Coverage, Value
@@ -69,7 +69,7 @@ def _values(
     for table in tables:
         kinds.setdefault("requests" if table.schema == REQUESTS else "serving", []).append(table)
     together = {name: pa.concat_tables(of).unify_dictionaries() for name, of in kinds.items()}
-    return values_of_run(f"serving.{metric}", Evidence(**together), card=card, settings=settings)
+    return job_values(f"serving.{metric}", Evidence(**together), card=card, settings=settings)
 
 
 def _numbers(values: Sequence[Value]) -> dict[str | None, float | None]:

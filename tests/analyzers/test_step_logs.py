@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, busy_steps, card, values_of_run
+from helpers.hand_made import Evidence, busy_steps, card, job_values
 
 from cclbench.analyzers.metric import Value
 from cclbench.analyzers.view.step_logs import period_of
@@ -180,7 +180,7 @@ def values(metric: str, rows: Sequence[dict[str, Any]], *ranks: Any, **more: Any
     """Values by category, step and stat: None of all three, the one that there is, or a tuple of several."""
     made = {}
     name = metric if "." in metric else f"log.{metric}"
-    for value in values_of_run(name, Evidence(log_steps=rows), *ranks, **more):
+    for value in job_values(name, Evidence(log_steps=rows), *ranks, **more):
         about = tuple(part for part in (value.category, value.step, value.stat) if part is not None)
         made[(about[0] if len(about) == 1 else about) if about else None] = value
     return made
@@ -290,7 +290,7 @@ def test_periods_are_found_where_planted_and_never_claimed_where_not(family: str
             rows = JobLog().read(path).log_steps
             rows = rows.set_column(1, "file", pa.array(["job.log"] * len(rows)))
             table = Evidence(log_steps=rows.to_pylist())
-            value = {v.stat: v for v in values_of_run("log.step", table)}.get("slow_period")
+            value = {v.stat: v for v in job_values("log.step", table)}.get("slow_period")
             expected = (
                 log.planted and f"every {log.planted[0]} steps, as step {log.planted[1] or log.planted[0]},"
             )

@@ -9,17 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from helpers.hand_made import (
-    Evidence,
-    a_rank,
-    collective,
-    comm,
-    compute,
-    event,
-    launch,
-    values_of_run,
-    window,
-)
+from helpers.hand_made import Evidence, a_rank, collective, comm, compute, event, job_values, launch, window
 from helpers.hand_values import in_ns, rows_of, told
 from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 from hypothesis import given
@@ -233,7 +223,7 @@ class Found(NamedTuple):
 
 
 def values(found: Found | None) -> list[Value]:
-    return values_of_run(NAME, Evidence(), replayed=None if found is None else lambda _: found)
+    return job_values(NAME, Evidence(), replayed=None if found is None else lambda _: found)
 
 
 def test_the_value_has_its_bounds_and_basis() -> None:

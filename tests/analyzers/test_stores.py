@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, busy_steps, values_of_run
+from helpers.hand_made import Evidence, busy_steps, job_values
 
 from cclbench.analyzers.metric import Value
 from cclbench.ground.evidence_schema import IO_CALLS, STORAGE, STORE_UNITS
@@ -28,7 +28,7 @@ def table(figure: str, rows: Sequence[Row], by: str) -> pa.Table:
 
 
 def figures(metric: str, evidence: Evidence) -> dict[tuple[str | None, str | None], float | None]:
-    return {(value.category, value.stat): value.value for value in values_of_run(metric, evidence)}
+    return {(value.category, value.stat): value.value for value in job_values(metric, evidence)}
 
 
 def test_jobs_and_operations_have_a_row_each_and_are_not_added_up() -> None:
@@ -73,12 +73,12 @@ def test_a_training_benchmark_is_no_store_and_a_store_no_training_benchmark() ->
     both = pa.concat_tables(
         [table("bytes_per_s", [("train", None, None, None, 5.0)], "dlio"), table("utilization", [], "fio")]
     )
-    (value,) = values_of_run("storage.throughput", Evidence(storage=both))
+    (value,) = job_values("storage.throughput", Evidence(storage=both))
     assert value.reason == "needs results of FIO or elbencho, or reports of iostat"
     store = stored("bytes_per_s", ("read", "a", None, None, 5.0))
-    (value,) = values_of_run("storage.read_rate", store)
+    (value,) = job_values("storage.read_rate", store)
     assert value.reason == "needs a result of DLIO or MLPerf Storage (summary.json)"
-    (value,) = values_of_run("storage.latency", store)
+    (value,) = job_values("storage.latency", store)
     assert value.reason == "the store's files do not state it"
 
 
@@ -87,7 +87,7 @@ def floor(*reads: tuple[int, int], rates: pa.Table) -> Value:
     common = {"source": "dftracer", "process": 1, "layer": "POSIX", "function": "read", "kind": "read"}
     rows = [common | {"dur_ns": 5, "start_ns": at, "bytes": moved} for at, moved in reads]
     calls = pa.Table.from_pylist(rows, schema=IO_CALLS)
-    (value,) = values_of_run(
+    (value,) = job_values(
         "data.store_floor", Evidence(storage=rates, io_calls=calls), busy_steps((100, 200), (200, 300))
     )
     return value

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.hand_made import Evidence, values_of_run
+from helpers.hand_made import Evidence, job_values
 from helpers.hand_values import told
 
 from cclbench.analyzers.metric import Value
@@ -25,7 +25,7 @@ def row(size: int, busbw: float | None, **changes: Any) -> dict[str, Any]:
 
 
 def values(*rows: dict[str, Any]) -> list[Value]:
-    return values_of_run("comm.measured_busbw", Evidence(timings=rows))
+    return job_values("comm.measured_busbw", Evidence(timings=rows))
 
 
 def numbers(found: list[Value]) -> dict[Any, Any]:
@@ -119,6 +119,6 @@ def test_a_published_sweep(test_data: Path) -> None:
     named = timings.set_column(
         0, TIMINGS.field("source"), pa.array(["nccl_tests"] * 28, TIMINGS.field("source").type)
     )
-    found = values_of_run("comm.measured_busbw", Evidence(timings=named))
+    found = job_values("comm.measured_busbw", Evidence(timings=named))
     assert numbers(found)["all_gather"] == pytest.approx(672.38 * GB, rel=1e-4)
     assert len(found) == 29

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from helpers.hand_made import Evidence as Given
-from helpers.hand_made import values_of_run
+from helpers.hand_made import job_values
 
 from cclbench.contribute.redaction import redact_evidence
 from cclbench.formats import Evidence, recognise_format
@@ -60,7 +60,7 @@ def test_a_round_lasts_from_its_last_input_to_its_last_output(tmp_path: Path) ->
 
 
 def values(metric: str, table: pa.Table) -> dict[tuple[str | None, str | None], float | None]:
-    return {(v.category, v.stat): v.value for v in values_of_run(metric, Given(agent_calls=table))}
+    return {(v.category, v.stat): v.value for v in job_values(metric, Given(agent_calls=table))}
 
 
 def test_the_time_of_sessions_adds_up(tmp_path: Path) -> None:

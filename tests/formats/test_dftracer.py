@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.hand_made import Evidence as Given
-from helpers.hand_made import values_of_run
+from helpers.hand_made import job_values
 
 from cclbench.analyzers.metric import Value
 from cclbench.contribute.redaction import redact_evidence
@@ -73,7 +73,7 @@ def test_calls_have_their_file_kind_and_bytes(tmp_path: Path) -> None:
 
 
 def values(metric: str, table: pa.Table) -> dict[tuple[str | None, str | None], float | None]:
-    found: list[Value] = values_of_run(metric, Given(io_calls=table))
+    found: list[Value] = job_values(metric, Given(io_calls=table))
     return {(value.category, value.stat): value.value for value in found}
 
 

@@ -288,9 +288,9 @@ def test_tables_of_mpi_calls(path):
     }
     found = read(write(path, StringIds=names, TARGET_INFO_SESSION_START_TIME=SESSION, **tables))
     assert [(row["kind"], row["name"]) for row in found.rows] == [("op", name["value"]) for name in names]
-    assert [
-        (told.in_bytes, told.out_bytes, track, begin) for told, track, begin, _ in found.stated_payloads
-    ] == [*((64, 128, 3, 10), (32, None, 3, 30), (None, 16, 3, 50))]
+    assert [(p.in_bytes, p.out_bytes, track, begin) for p, track, begin, _ in found.stated_payloads] == [
+        *((64, 128, 3, 10), (32, None, 3, 30), (None, 16, 3, 50))
+    ]
     assert found.trace.notes == []
 
 
@@ -380,10 +380,7 @@ def test_calls_of_mpi_without_sizes_tell_nothing(path):
     sizes = (1, None, None), (2, None, 8), (2, 8, None)
     rows = [common | {"textId": text, "size": size, "recvSize": own} for text, size, own in sizes]
     found = read(write(path, StringIds=strings("MPI_Barrier", "MPI_Irecv"), MPI_OTHER_EVENTS=rows))
-    assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.stated_payloads] == [
-        (None, None),
-        (None, 8),
-    ]
+    assert [(p.in_bytes, p.out_bytes) for p, *_ in found.stated_payloads] == [(None, None), (None, 8)]
 
 
 @pytest.mark.parametrize(

@@ -44,11 +44,9 @@ def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
     assert listed(rows["device kernel"]) == [
         *(("all-reduce.psum.3", 0, 9), ("all-gather-start", 10, 10), ("fusion.1", 11, 5))
     ]
-    payloads = list(trace.stated_payloads.payloads)
-    told = {
-        row: payloads[code]
-        for row, code in zip(trace.stated_payloads.row, trace.stated_payloads.code, strict=True)
-    }
+    stated = trace.stated_payloads
+    payloads = list(stated.payloads)
+    told = {row: payloads[code] for row, code in zip(stated.row, stated.code, strict=True)}
     # Device 5 is partition 1; [2,2]<=[2,2]T(1,0) is {{0,2},{1,3}}: partitions 1 and 3, devices 5 and 7.
     assert (told[0].collective, told[0].in_bytes, told[0].out_bytes) == ("all_reduce", 16, 16)
     assert (told[0].ranks, told[0].dtype) == ((5, 7), "f32")

@@ -307,10 +307,8 @@ def test_payload_bytes_of_which_one_side_is_unknown_are_said(tmp_path: Path) -> 
     program = hlo([instruction("p", "parameter", array(2), 1), gather])
     plane = ran(Op.ran("g", 0, 5), Op.ran("g", 10, 5), Op.ran("p", 20, 5))
     member = cpu(tmp_path, Plane("/host:metadata").module("f", 3, program), plane)
-    assert [(p.in_bytes, p.out_bytes, row) for p, row, _ in member.stated_payloads] == [
-        (8, None, 0),
-        (8, None, 1),
-    ]
+    stated = [(p.in_bytes, p.out_bytes, row) for p, row, _ in member.stated_payloads]
+    assert stated == [(8, None, 0), (8, None, 1)]
     assert member.trace.notes == [f"payload bytes of 2 collectives unknown: {UNSTATED}"]
 
 

@@ -81,7 +81,7 @@ class Evidence:
         return [lambda columns=table.column_names: table.select(columns)]
 
 
-def values_of_run(metric: str, evidence: Evidence, *ranks: RankView, **more: Any) -> list[Value]:
+def job_values(metric: str, evidence: Evidence, *ranks: RankView, **more: Any) -> list[Value]:
     """What a metric says of a run with that evidence."""
     views = {view.rank: view for view in ranks}
     run = RunView(evidence, **{"ranks": list(views), "view": views.__getitem__, **more})  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ def moved(*calls: tuple[str, int, float], group: str = "0-1", known: bool = True
     return build_graph(made)
 
 
-def linear_graph(kind: str = "all_reduce") -> Graph:
+def linear(kind: str = "all_reduce") -> Graph:
     return moved(*((kind, size, 10 + size / 1_000) for size in LINE))
 
 
@@ -77,7 +77,7 @@ def priced(
     ],
 )
 def test_the_run_s_line_prices_others(kind: str, ranks: tuple[int, ...], steps: float, rate: float) -> None:
-    found = priced(linear_graph(), kind, ranks, 40_000)
+    found = priced(linear(), kind, ranks, 40_000)
     assert found.expected == pytest.approx(10_000 * steps + 40_000 * rate, abs=2)
     assert found.low == pytest.approx(found.expected, abs=2)
     assert found.high == pytest.approx(found.expected, abs=2)
@@ -113,13 +113,9 @@ def test_the_kind_s_own_transfers_come_first_then_those_of_a_ring() -> None:
 @pytest.mark.parametrize(
     ("graph", "machine", "groups"),
     [
-        (linear_graph(), Machine(Hardware(per_node=2)), GROUPS),
-        *(
-            (linear_graph(), Machine(), GROUPS),
-            (linear_graph(), FOUR, {}),
-            (linear_graph(), FOUR, {"0-1": (0,)}),
-        ),
-        *((linear_graph("broadcast"), FOUR, GROUPS), (moved(("all_reduce", 0, 20)), FOUR, GROUPS)),
+        (linear(), Machine(Hardware(per_node=2)), GROUPS),
+        *((linear(), Machine(), GROUPS), (linear(), FOUR, {}), (linear(), FOUR, {"0-1": (0,)})),
+        *((linear("broadcast"), FOUR, GROUPS), (moved(("all_reduce", 0, 20)), FOUR, GROUPS)),
         (moved(("all_reduce", 1_000, 20), known=False), FOUR, GROUPS),
         (moved(("all_reduce", 1_000, 0)), FOUR, GROUPS),
     ],
@@ -133,15 +129,15 @@ def test_what_nothing_of_the_run_tells_is_refused(graph: Graph, machine: Machine
 def test_a_named_machine_prices_by_its_model() -> None:
     machine = Machine(Hardware(system="dgx-h100"))
     known = price_collective("all_reduce", [1 << 20], (0, 8), catalog.system("dgx-h100"))
-    found = priced(linear_graph(), "all_reduce", (0, 8), 1 << 20, machine)
+    found = priced(linear(), "all_reduce", (0, 8), 1 << 20, machine)
     bounds = tuple(1e9 * float(s[0]) for s in (known.low_s, known.time_s, known.high_s))
     assert found[:3] == pytest.approx(bounds, rel=1e-12)
     assert found.marks == known.all_marks == ()
     alps = Machine(Hardware(system="alps-gh200"))
-    (mark,) = priced(linear_graph(), "all_reduce", (0, 4), 1 << 20, alps).marks
+    (mark,) = priced(linear(), "all_reduce", (0, 4), 1 << 20, alps).marks
     assert mark.startswith("weak class: NVIDIA, Slingshot")
     # nine ranks of two nodes, one of them with one: as of one each, times what a rank moves
-    uneven = priced(linear_graph(), "all_reduce", (*range(8), 8), 1 << 20, machine)
+    uneven = priced(linear(), "all_reduce", (*range(8), 8), 1 << 20, machine)
     assert uneven.expected == pytest.approx(1e9 * float(known.time_s[0]) * 16 / 9)
     assert uneven.high == pytest.approx(1e9 * float(known.high_s[0]) * 16 / 9)
     assert uneven.low == pytest.approx(1e9 * float(known.low_s[0]) * 2 / 9)
@@ -153,7 +149,7 @@ def relaid(*effects: LayoutEffect, dimension: Any = "dp") -> RelaidGraph:
 
 
 def test_factors_and_scales_of_several_settings() -> None:
-    graph = linear_graph()
+    graph = linear()
     one = LayoutEffect(graph, payload={"dp": 0.5, "tp": 3.0}, repeats={"dp": 2.0})
     two = LayoutEffect(graph, payload={"dp": 0.5}, repeats={"dp": 3.0})
     assert relaid(one, two).regrouped_groups() == {"0-1": RegroupedGroup((0, 1, 2, 3), 0.25, 6.0, "dp")}

@@ -49,7 +49,7 @@ _STEP: Final = metric_name("time.step")
 
 
 @dataclass(slots=True)
-class _SiteRuns:
+class _SiteSources:
     """Runs by place, with the store, data point and date of each; and what could not be read."""
 
     runs: dict[Path, Run] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def build_site(
     is left out, with the reason.
     """
     with workspace(**options) as session, replaced_folder(output, MARK) as folder:
-        site_runs = _SiteRuns()
+        site_runs = _SiteSources()
         for place in places or (session.store,):
             _collect(place, site_runs, session, verify)
         if not site_runs.runs:
@@ -113,7 +113,7 @@ def build_site(
         return site
 
 
-def _collect(place: str | Path | Store, site_runs: _SiteRuns, session: Workspace, verify: bool) -> None:
+def _collect(place: str | Path | Store, site_runs: _SiteSources, session: Workspace, verify: bool) -> None:
     """Add the runs of a store or of a repository."""
     if isinstance(place, Store) or not (Path(place) / "workload_cards").is_dir():
         store = store_at(place)
@@ -182,7 +182,7 @@ class _ReadTask(NamedTuple):
 
 
 def _read_runs(
-    site_runs: _SiteRuns, folder: Path, session: Workspace
+    site_runs: _SiteSources, folder: Path, session: Workspace
 ) -> tuple[list[BoardEntry], dict[str, Path]]:
     """The readable runs, by id, and their places, with the pages of these; the ids of a site are distinct."""
     dated = [(run, _date(run)) for run in site_runs.runs.values()]
@@ -270,7 +270,7 @@ class _Pair(NamedTuple):
 
 
 def _write_comparisons(
-    board: Board, site_runs: _SiteRuns, by_id: Mapping[str, Path], folder: Path, session: Workspace
+    board: Board, site_runs: _SiteSources, by_id: Mapping[str, Path], folder: Path, session: Workspace
 ) -> tuple[list[Headline], dict[tuple[str, str], str]]:
     """Write pages of comparisons, those of proved equal work first, which are the headlines."""
     proved = [pair for group in board.groups for pair in combinations(group.members, 2)]

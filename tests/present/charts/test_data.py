@@ -42,10 +42,7 @@ from cclbench.present.charts.waterfall import signed_time, waterfall_chart
 from cclbench.present.words import bound_text
 
 Rows = list[dict[str, object]]
-UNSTATED = dict.fromkeys(("ratio", "low", "high", "spread", "captures_needed")) | {
-    "work": UNKNOWN,
-    "words": "",
-}
+EMPTY = dict.fromkeys(("ratio", "low", "high", "spread", "captures_needed")) | {"work": UNKNOWN, "words": ""}
 
 
 def one(path: Path, rows: Rows | None = None) -> ComparisonSubject:
@@ -181,13 +178,13 @@ def test_the_partition_tells_waiting_from_transfer_where_all_ranks_can(tmp_path:
 def test_the_waterfall_gives_each_part_to_the_nanosecond() -> None:
     moved = {"compute": 7, "exposed_transfer": -3, "idle_host": 1}
     changes = tuple(PartChange(part, 0.0, 0.0, moved.get(part, 0)) for part in PARTS)
-    versus = Versus("A", "B", "time.step", **UNSTATED, outcome="undecided", change_ns=5, changes=changes)
+    versus = Versus("A", "B", "time.step", **EMPTY, outcome="undecided", change_ns=5, changes=changes)
     svg = str(waterfall_chart(versus).svg)
     assert "+7 ns" in svg
     assert "−3.00 ns" in svg
     assert "time.step of B minus that of A: +5 ns" in svg
     assert signed_time(0) == "0"
-    without = Versus("A", "B", "time.step", **UNSTATED, outcome="not comparable", change_ns=None)
+    without = Versus("A", "B", "time.step", **EMPTY, outcome="not comparable", change_ns=None)
     assert waterfall_chart(without).missing == ("A or B has no partition of its step",)
 
 
