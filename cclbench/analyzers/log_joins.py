@@ -25,7 +25,7 @@ _FIRST_EPOCH_NS: Final = 10**9 * _NS_PER_S
 _TIME_ZONES: Final = np.arange(-12 * 4, 14 * 4 + 1) * (900 * _NS_PER_S)
 """Time zones differ from UTC by quarters of an hour."""
 _LEAST_TICKS: Final = 2
-"""A step is told by its time if steps take at least so many of the clock's ticks."""
+"""Least ticks of the clock per step for which a step is identified by its time."""
 _ONE_JOB: Final = 1.01
 """Logs whose medians differ by less are of one job."""
 _DEGREES: Final = {

@@ -93,7 +93,7 @@ def _counted(match: re.Match[str]) -> str:
 
 
 def shorten_name(name: str, most: int) -> str:
-    """A kernel's name in at most `most` characters: first without words that tell little, then settings.
+    """A kernel's name in at most `most` characters: first without words of little meaning, then settings.
 
     `cudnn_generated_fort_native_sdpa_sm90_flash_fprop_f16_64x128x64` in 50 characters is
     `cudnn_.._sdpa_sm90_flash_fprop_f16_64x128x64`.

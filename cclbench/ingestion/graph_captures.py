@@ -134,8 +134,8 @@ class _Choice:
     """The capture of each graph launch.
 
     Captures whose calls have the same names and arguments are of equal work, any of them is right, and the
-    order of launches in a step tells which.  Of captures of different work that all fit, one without a loss
-    goes first; then the batch size must tell.
+    order of launches in a step decides which.  Of captures of different work that all fit, one without a loss
+    goes first; then the batch size must decide.
     """
 
     def __init__(self, captures: Sequence[Capture], rows: GraphRows, own_rows: dict[int, Int64]) -> None:
@@ -227,7 +227,7 @@ def _kernel_codes(capture: Capture, codes: dict[str, int]) -> Int64:
 
 
 def _without_modules(calls: pa.Table) -> pa.Table:
-    """The calls of one of several captures of equal work, where order does not tell which."""
+    """The calls of one of several captures of equal work, where order does not decide which."""
     at = OPERATORS.get_field_index("module")
     kind = OPERATORS.field("module")
     return calls.set_column(at, kind, pa.nulls(len(calls), pa.string()).dictionary_encode().cast(kind.type))

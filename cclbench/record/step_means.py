@@ -11,7 +11,7 @@ import msgspec
 from cclbench.record.manifest import Manifest
 
 NOTABLE: Final = 0.01
-"""Least relative overhead that is told from chance."""
+"""Least relative overhead that counts as more than chance."""
 
 
 class StepMeans(msgspec.Struct, frozen=True, kw_only=True):

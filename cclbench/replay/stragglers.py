@@ -70,7 +70,7 @@ class StragglerSlowdown(NamedTuple):
     places: dict[tuple[str, int], float]
     roles: int
     transfers: int
-    """Parts of collectives whose transfer is told from waiting."""
+    """Parts of collectives whose transfer is separated from waiting."""
     all_transfers: int
 
 

@@ -39,7 +39,7 @@ _ARRAYS: Final[dict[str, Any]] = {
 }
 DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")
 UNSTATED: Final = -(1 << 62)
-"""A time that no row tells."""
+"""A time that no row states."""
 STREAM_WAIT, EVENT_SYNC, STREAM_SYNC, CONTEXT_SYNC = range(4)
 _SYNCS: Final = {
     "Stream Wait Event": STREAM_WAIT,
@@ -146,7 +146,7 @@ class GraphInput:
     """What the graph is built from, of one rank: its device's work, launches, waits, collectives, windows.
 
     On a CPU-only rank `work` holds the transfers, and `host` its operators and annotations, which are
-    the work itself; else `host` tells when a thread was active at all.
+    the work itself; else `host` states when a thread was active at all.
     """
 
     rank: int
@@ -169,7 +169,7 @@ class GraphInput:
     marks: RankRows
     """The device's rows of waiting that no call made: of XLA's cores."""
     processors: int | None
-    """Of the device (SMs, CUs), where the trace tells."""
+    """Processors of the device (SMs, CUs); None if the trace does not state them."""
     stated: StatedSyncs | None = None
     """Waits that the trace states; None where it states none."""
     open_windows: Bounds = ()

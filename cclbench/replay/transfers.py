@@ -11,8 +11,8 @@ from cclbench.replay.change import ChangeSubject
 
 
 def transfers_by_group(subject: ChangeSubject, *kinds: str) -> dict[tuple[str, str], Int64]:
-    """Transfers of those kinds within windows by (kind, group) of several ranks, whose payload is known and
-    whose waiting is told from transfer: their nodes."""
+    """Nodes of transfers of those kinds within windows, by (kind, group): of groups of several ranks, with a
+    known payload and with waiting separated from transfer."""
     nodes, calls = subject.graph.nodes, subject.graph.transfers
     at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0) & (subject.since >= 0))
     call = nodes.call[at]

@@ -160,14 +160,15 @@ def _least_by_code(code: Int64, values: npt.NDArray[_Number]) -> tuple[Int64, In
 
 
 def separable_transfers(graph: Graph) -> Mask:
-    """Calls whose transfer is told from waiting, of one rank too: nobody waits there; shape (calls,)."""
+    """Calls whose transfer is separated from waiting, or of a single rank: nobody waits; shape (calls,)."""
     return np.asarray(graph.transfers.is_split | (graph.transfers.size == 1))
 
 
 def _usual_transfers(graph: Graph, at: Int64) -> Float:
-    """The median of each transfer's like: kind, group size and payload; where that is not told, its place.
+    """The median time of transfers of the same kind, group size and payload as each of `at`.
 
-    The place is which of its kind and group size it is on its rank in the step.
+    Where the payload is unknown, of those at the same place: its number among the transfers of its kind and
+    group size on its rank in the step.
     """
     nodes = graph.nodes
     kind = call_kinds(graph, nodes.call[at])

@@ -16,7 +16,7 @@ from cclbench.replay.graph import Graph
 from cclbench.replay.tables import Windowed
 
 _LEAST_STEPS: Final = 3
-"""Closed steps of each rank from which on those but the first tell how a job goes on."""
+"""Least closed steps of each rank for which those after the first show how a job goes on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,7 @@ class RankWindow:
 
     It begins and ends as far from those as was measured; a `joined` one ends where the next begins, but not
     before its own work has ended, less `overlap`: what of it ran beside the next when measured, ns.  Without
-    that a host that runs ahead would begin, and so end, all steps at once.  An open one tells where the
+    that a host that runs ahead would begin, and so end, all steps at once.  An open one states where the
     window before it ends, and is in no mean.
     """
 

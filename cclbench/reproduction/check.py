@@ -61,7 +61,7 @@ class ReproductionCheck:
     ratio: float | None
     """Median time of the reproduction divided by that of the trace; None where the trace's is 0."""
     same_kernels: bool | None
-    """Whether it ran the kernels of the trace; None where that cannot be told."""
+    """Whether it ran the kernels of the trace; None where that cannot be determined."""
     trace_kernels: tuple[str, ...]
     differences: tuple[str, ...]
     unknown: tuple[str, ...]

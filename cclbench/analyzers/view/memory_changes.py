@@ -208,7 +208,7 @@ def _output(owners: Owners, call: _ModuleCall) -> int:
 def _backward_begin(owners: Owners, call: _ModuleCall, in_backward: Int64, saved: Int64) -> int | None:
     """The moment when the call's backward pass first allocates or frees; None without one.
 
-    Where the module is called again before, as with several micro-batches, only what the call frees tells.
+    Where the module is called again before, as with several micro-batches, only what the call frees counts.
     """
     first, last = np.searchsorted(owners.begin, [call.ends, call.next])
     allocations = owners.begin[first:last][in_backward[first:last] == call.instance]

@@ -134,6 +134,6 @@ def _added_buckets(bounds: Floats, counts: Floats, servers: int) -> tuple[Floats
 
 
 def labelled_servers(counts: list[ServerCounts]) -> Iterator[tuple[str | None, ServerCounts]]:
-    """Counts with the label that tells them apart, None for a single one."""
+    """Counts of each server with its label, None if there is only one server."""
     for server in counts:
         yield (server.label if len(counts) > 1 else None), server

@@ -49,7 +49,7 @@ class TimedCollectives:
     """Collectives of known bandwidth: bytes, ns, group size, kind; arrays of shape (rows,).
 
     `ns` is the transfer of those `matched`, the whole duration of the others.  `unknown` are those that lack
-    a kind, bytes, a group's size or a duration, so that no bandwidth can be told of them.
+    a kind, bytes, a group's size or a duration, so that they have no bandwidth.
     """
 
     table: pa.Table

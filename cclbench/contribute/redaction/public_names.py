@@ -326,9 +326,9 @@ class PublicNames:
         return f"{begin[-2:]}{self._published_words(core)}{end[:2]}" if core else self.token(unit)
 
     def _with_meaning(self, name: str, new: str) -> str:
-        """A replaced name with words of its phase, category and arithmetic, if its public words tell another.
+        """A replaced name, with words of its phase, category and arithmetic where its public words lack them.
 
-        Of a collective the part before its arguments stays, if that tells it.
+        Of a collective the part before its arguments stays, if that states it.
         """
         token = self.token(name)
         if not self.is_public(new):

@@ -83,7 +83,7 @@ class TraceSurvey:
         if twice is not None:
             what = f"was merged from processes of several machines with the same id, {twice}"
             raise InputError(what, where=str(self.path), hint="convert the database of each alone")
-        # Of a file that is damaged before any kernel, reading tells where.
+        # A file that is damaged before any kernel is refused by reading, which states where.
         return self.members or ("0",)
 
 

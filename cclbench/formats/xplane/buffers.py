@@ -113,7 +113,7 @@ def _buffer_kind(allocation: Any) -> str:
 def _heap_events(assigned: Any) -> dict[int, list[list[Any]]]:
     """Events of each heap trace by place of the allocation that has their buffers.
 
-    The allocation that a trace names is the one before XLA merged allocations: only buffers tell.
+    The allocation that a trace names is the one before XLA merged allocations; only buffers identify it.
     """
     place_of = {
         piece.buffer: place
