@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.append(str(REPOSITORY / "tests"))
 
 from helpers.evidence import Evidence, missing  # noqa: E402 - a helper of tests
+
+# A background job of a shell ignores Ctrl-C, as would the commands that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # HYPOTHESIS_PROFILE names one of three.  Deadlines and these checks measure the machine, not the code.
 settings.register_profile(

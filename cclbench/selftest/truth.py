@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
 from typing import Final
 
 from cclbench.record.metric_name import MetricName, metric_name
@@ -23,7 +26,7 @@ _COMM_TRANSFER: Final = metric_name("comm.transfer")
 Spans = list[tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Truth:
     """Means over closed steps, in seconds: the step of the slowest rank, the others of all ranks.
 
@@ -34,9 +37,18 @@ class Truth:
     step_s: float
     period_s: float
     """Mean step of the rank whose steps are longest, which a job of many steps takes per step."""
-    figures: dict[MetricName, float]
-    """By metric."""
     histories: list[RankHistory]
+
+    @cached_property
+    def figures(self) -> dict[MetricName, float]:
+        """The means by metric."""
+        windows = [_step_windows(history) for history in self.histories]
+        sums: dict[MetricName, int] = {}
+        for history, rank_windows in zip(self.histories, windows, strict=True):
+            for metric, ns in _window_parts(history.device, rank_windows):
+                sums[metric] = sums.get(metric, 0) + ns
+        count = sum(map(len, windows))
+        return {_STEP: self.step_s, **{metric: ns / count / 1e9 for metric, ns in sums.items()}}
 
 
 def simulate_truth(program: Program) -> Truth:
@@ -48,15 +60,9 @@ def simulate_truth(program: Program) -> Truth:
         max(rank_windows[step][1] - rank_windows[step][0] for rank_windows in windows)
         for step in range(steps)
     ]
-    sums: dict[MetricName, int] = {}
-    for history, rank_windows in zip(histories, windows, strict=True):
-        for metric, ns in _window_parts(history.device, rank_windows):
-            sums[metric] = sums.get(metric, 0) + ns
-    count = steps * len(histories)
-    figures = {metric: ns / count / 1e9 for metric, ns in sums.items()}
     step_s = sum(slowest) / steps / 1e9
     period_s = max(rank_windows[-1][1] - rank_windows[0][0] for rank_windows in windows) / steps / 1e9
-    return Truth(step_s, period_s, {_STEP: step_s, **figures}, histories)
+    return Truth(step_s, period_s, histories)
 
 
 def _step_windows(history: RankHistory) -> Spans:
@@ -99,4 +105,8 @@ def _span_union(spans: Iterable[tuple[int, int]]) -> Spans:
 
 
 def _length_within(spans: Spans, window: tuple[int, int]) -> int:
-    return sum(max(0, min(end, window[1]) - max(start, window[0])) for start, end in spans)
+    """Time of the spans, which are disjoint and in order, within a window."""
+    begin, end = window
+    first = bisect_right(spans, begin, key=itemgetter(1))
+    inside = itertools.takewhile(lambda span: span[0] < end, itertools.islice(spans, first, None))
+    return sum(min(stop, end) - max(start, begin) for start, stop in inside)
