@@ -19,7 +19,7 @@ import msgspec
 import pandas as pd
 import pyarrow as pa
 import pytest
-from helpers.two_ranks import ALL_REDUCE, GEMM, complete, events, rank_facts, write
+from helpers.two_ranks import ALL_REDUCE, GEMM, complete, events, on_rank, write
 
 import cclbench
 import cclbench.formats.json_events
@@ -37,7 +37,7 @@ from cclbench.record.run import Run
 def job(tmp_path: Path) -> Path:
     """A folder with the two ranks of a job."""
     for rank in (0, 1):
-        write(tmp_path / "job" / f"rank{rank}.json", events(rank), **rank_facts(rank))
+        write(tmp_path / "job" / f"rank{rank}.json", events(rank), **on_rank(rank))
     return tmp_path / "job"
 
 
@@ -97,7 +97,7 @@ def test_a_changed_source_or_options_that_shape_the_tables_are_another_run(job: 
         ingest_run(job, store=store, allow_truncated=True).id,
         ingest_run(job, store=store, step_annotation=r"ProfilerStep#(\d+)").id,
     }
-    write(job / "rank1.json", events(rank=5), **rank_facts(1))
+    write(job / "rank1.json", events(rank=5), **on_rank(1))
     ids.add(ingest_run(job, store=store).id)
     assert len(ids) == 4
     assert left(store) == sorted(ids)
@@ -225,7 +225,7 @@ def test_a_small_source_is_read_and_computed_in_this_process(
 
 
 def test_a_file_in_parts_gives_what_it_gives_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "rank0.json", events(steps=50), **rank_facts(0))
+    path = write(tmp_path / "rank0.json", events(steps=50), **on_rank(0))
     whole = cclbench.run(path, store=tmp_path / "whole")
     monkeypatch.setattr(cclbench.formats.kineto, "PART_BYTES", path.stat().st_size // 5)
     parts = cclbench.run(path, store=tmp_path / "parts")
@@ -242,7 +242,7 @@ def test_a_compressed_file_gives_the_same_in_one_process_in_several_and_uncompre
 ) -> None:
     """Its base time may be known at its end only, when most of its parts are read."""
     base = {} if place == "nowhere" else {"baseTimeNanoseconds": 1_700_000_000_000_000_000}
-    document = json.loads(write(tmp_path / "rank0.json", events(steps=50), **rank_facts(0)).read_text())
+    document = json.loads(write(tmp_path / "rank0.json", events(steps=50), **on_rank(0)).read_text())
     rows = {"traceEvents": document.pop("traceEvents")}
     document = {**document, **base, **rows} if place == "before" else {**document, **rows, **base}
     (tmp_path / "rank0.json").write_text(json.dumps(document))
@@ -269,7 +269,7 @@ def test_a_damaged_compressed_file_is_refused_and_salvaged_as_a_whole_one(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:
     base = {"baseTimeNanoseconds": 1_700_000_000_000_000_000}
-    text = write(tmp_path / "rank0.json", events(steps=50), **rank_facts(0)).read_text()
+    text = write(tmp_path / "rank0.json", events(steps=50), **on_rank(0)).read_text()
     text = text.rstrip().removesuffix("}") + ", " + json.dumps(base)[1:]
     at = len(text) * 2 // 3
     packed = tmp_path / "damaged" / "rank0.json.gz"
@@ -304,14 +304,10 @@ def refused(source: Path, store: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "told", "said"),
     [
-        (
-            "rank1.json",
-            rank_facts(1, world=4),
-            ["world of 2 ranks in rank0.json", "of 4 ranks in rank1.json"],
-        ),
-        ("again/rank1.json", rank_facts(1), ["again/rank1.json", "rank1.json: claims rank 1"]),
-        ("rank2.json", rank_facts(2), ["rank2.json: is rank 2 of a world of 2"]),
-        ("rank3.json", rank_facts(1), ["rank 1 by its distributedInfo but rank 3 by its file name"]),
+        ("rank1.json", on_rank(1, world=4), ["world of 2 ranks in rank0.json", "of 4 ranks in rank1.json"]),
+        ("again/rank1.json", on_rank(1), ["again/rank1.json", "rank1.json: claims rank 1"]),
+        ("rank2.json", on_rank(2), ["rank2.json: is rank 2 of a world of 2"]),
+        ("rank3.json", on_rank(1), ["rank 1 by its distributedInfo but rank 3 by its file name"]),
     ],
 )
 def test_files_that_contradict_are_both_named(

@@ -14,7 +14,7 @@ from cclbench.comparison.lines import flatten_card
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import CLIENT, capture_figures
 from cclbench.ground.errors import InputError
-from cclbench.record.metric_name import metric_name
+from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.run import Run
 from cclbench.record.store import Store
 
@@ -32,9 +32,12 @@ def repeated_captures(store: Store, subjects: tuple[ComparisonSubject, ...]) -> 
 
     Captures are of one job where their source names differ only in the last number (`base-1`, `base-2`) and
     card and work are equal.  Work is equal where the evidence shows the same amounts on the same system.  The
-    subjects' own captures are left out.
+    subjects' own captures are left out.  Runs with the same figures to the last bit are one capture that was
+    read more than once, such as with another card or by another version.
     """
-    own_paths = {capture.stored.path.resolve() for subject in subjects for capture in subject.each_capture}
+    own_captures = [capture for subject in subjects for capture in subject.each_capture]
+    own_paths = {capture.stored.path.resolve() for capture in own_captures}
+    counted = {capture_figures(capture, _measure(capture)).tobytes() for capture in own_captures}
     subject_works = {_work_text(subject.each_capture[0]) for subject in subjects} - {""}
     series = {run: name for run in store.runs() if (name := _series(run))} if subject_works else {}
     # A name that stands once needs no results, whose reading takes most of the time.
@@ -48,14 +51,21 @@ def repeated_captures(store: Store, subjects: tuple[ComparisonSubject, ...]) -> 
             if results is None:
                 continue
             subject = ComparisonSubject("", run, results, None if card is None else card.raw)
-            metric = _STEP if results.value(_STEP) is not None else CLIENT
+            metric = _measure(subject)
             row, work = results.row(metric), _work_text(subject)
         except InputError:
             continue  # damaged: `list runs` says so
         if row is not None and row.status == "ok" and row.window != "trace" and work in subject_works:
-            key = name, _card_text(subject), work
-            jobs.setdefault(key, []).append(capture_figures(subject, metric))
+            key, figures = (name, _card_text(subject), work), capture_figures(subject, metric)
+            if (content := figures.tobytes()) not in counted:
+                counted.add(content)
+                jobs.setdefault(key, []).append(figures)
     return [captures for captures in jobs.values() if len(captures) > 1]
+
+
+def _measure(subject: ComparisonSubject) -> MetricName:
+    """The metric by which captures of a job differ."""
+    return CLIENT if subject.results.value(_STEP) is None else _STEP
 
 
 def _series(run: Run) -> str | None:

@@ -10,20 +10,24 @@ from typing import Any
 
 import pytest
 from helpers.compared_subjects import STEADY, card, parts_of, row, steps_of, subject
+from helpers.two_ranks import events, on_rank, write
 
+import cclbench
 from cclbench.comparison.attribution import change_of_step, part_changes
-from cclbench.comparison.build import compare
+from cclbench.comparison.build import compare, run_subject
 from cclbench.comparison.captures import mean_results
 from cclbench.comparison.comparison import Comparison
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import compare_captures
 from cclbench.comparison.lines import metric_lines
+from cclbench.comparison.repeats import repeated_captures
 from cclbench.comparison.scaling import METRIC, scaling_of, scaling_words, with_scaling
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import captures_of, judge_subject, ratio_of
 from cclbench.comparison.work import comparison_warnings
 from cclbench.present.charts.straggler import rank_lateness
 from cclbench.record.rows import Row
+from cclbench.record.store import Store
 
 
 def job(letter: str, *captures: list[dict[str, Any]], **facts: Any) -> ComparisonSubject:
@@ -115,7 +119,7 @@ def a_file(path: Path, *seconds: float) -> Path:
     return path
 
 
-def first_subject_row(found: Comparison, stat: str | None) -> Row:
+def row_of_a(found: Comparison, stat: str | None) -> Row:
     row = found.subjects[0].results.row("serving.ttft", **({} if stat is None else {"stat": stat}))
     assert row is not None
     return row
@@ -127,19 +131,17 @@ def test_percentiles_of_captures_are_of_all_their_requests(tmp_path: Path) -> No
     second = a_file(tmp_path / "a2.json", 0.4, 0.5, 0.6, 0.7)
     other = a_file(tmp_path / "b1.json", 0.1, 0.2, 0.3)
     found = compare(first, second, against=[other], store=tmp_path / "store")
-    assert first_subject_row(found, "p50").value == pytest.approx(0.4)
-    assert first_subject_row(found, "p99").value == pytest.approx(0.694)
-    assert first_subject_row(found, "p50").reason == "of all requests of 2 captures together"
-    assert first_subject_row(found, None).value == pytest.approx(
-        (0.2 + 0.55) / 2
-    )  # each capture has the same weight
+    assert row_of_a(found, "p50").value == pytest.approx(0.4)
+    assert row_of_a(found, "p99").value == pytest.approx(0.694)
+    assert row_of_a(found, "p50").reason == "of all requests of 2 captures together"
+    assert row_of_a(found, None).value == pytest.approx((0.2 + 0.55) / 2)  # each capture has the same weight
 
 
 def test_percentiles_of_summaries_are_each_captures(test_data: Path, tmp_path: Path) -> None:
     """Two repeats of a real benchmark, and of another setting, whose files have no requests."""
     runs = test_data / "serving_repeats"
     sides = [[runs / f"{name}_rep{n}.json" for n in (2, 3)] for name in ("A0_baseline", "B0_chunk8192")]
-    row = first_subject_row(compare(*sides[0], against=sides[1], store=tmp_path / "store"), "p99")
+    row = row_of_a(compare(*sides[0], against=sides[1], store=tmp_path / "store"), "p99")
     assert (row.value, row.status) == (None, "not_applicable")
     assert row.reason == (
         "percentiles cannot be pooled without each capture's requests; per capture: 68.0 ms, 73.2 ms"
@@ -204,3 +206,16 @@ def test_the_line_of_the_metric_has_the_figure_of_the_other() -> None:
     verdict = replace(judge_subject(FEW, STRONG), scaling=scaling)
     (line,) = with_scaling(metric_lines((FEW, STRONG), [METRIC]), [verdict])
     assert (line.figures["A"].value, line.figures["B"].value) == (None, scaling.efficiency)
+
+
+def test_a_capture_that_was_read_twice_is_one(tmp_path: Path) -> None:
+    """job-3 is a copy of job-2: it says nothing about how captures of the job differ."""
+    subjects = {}
+    for name, longer_us in (("job-1", 0), ("job-2", 3), ("job-3", 3), ("other", 1)):
+        rows = [{**row, "ts": row["ts"] + longer_us * (row["ts"] // 100)} for row in events(steps=4)]
+        trace = write(tmp_path / f"{name}.json", rows, **on_rank(0, world=1))
+        subjects[name] = run_subject("A", cclbench.run(trace, store=tmp_path / "store"))
+    store = Store(tmp_path / "store")
+    (captures,) = repeated_captures(store, (subjects["other"],))
+    assert sorted(figures.mean() * 1e6 for figures in captures) == [100, 103]
+    assert [repeated_captures(store, (subjects[name],)) for name in ("job-2", "job-3")] == [[], []]

@@ -217,7 +217,7 @@ def test_pytorch_names_the_collective_that_sends_and_receives_make(ranges):
     for ordered in (rows, rows[::-1]):
         found = ranges(*ordered, calls=[call(22, 25, 5)])
         assert found.stated_payloads == [
-            *((annotated[0], 3, 5, 50), (annotated[1], 3, 60, 65), (sized("all_to_all", 64, 32), 3, 20, 30)),
+            *((annotated[0], 3, 5, 50), (annotated[1], 3, 60, 65), (sized("all_to_all", 64, 32), 3, 20, 30))
         ]
 
 

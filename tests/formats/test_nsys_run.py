@@ -79,7 +79,7 @@ def test_calls_of_one_communicator_are_matched_across_processes(run):
     done = run(**two_processes())
     query = 'SELECT rank, instance, "group", in_bytes, out_bytes, wait_ns, transfer_ns FROM collectives'
     assert [tuple(row.values()) for row in done.sql(query).to_pylist()] == [
-        *((0, 0, "0-1", 4000, 4000, 40, 60), (1, 0, "0-1", 4000, 4000, 0, 60)),
+        *((0, 0, "0-1", 4000, 4000, 40, 60), (1, 0, "0-1", 4000, 4000, 0, 60))
     ]
     assert figures(done, "comm.wait") == pytest.approx({None: 20e-9, 0: 40e-9, 1: 0.0})
     assert figures(done, "time.exposed_wait") == pytest.approx({None: 20e-9, 0: 40e-9, 1: 0.0})
@@ -182,7 +182,7 @@ def test_every_row_is_read_and_every_kernel_has_its_launch(repository, monkeypat
         assert all(launches[row["correlation"]] < row["start_ns"] for row in found.of("kernel"))
         assert [row["name"] for row in found.of("annotation")] == [f"step {i}" for i in range(6)]
         assert {row["name"] for row in found.of("op")} == {
-            *("aten::mm", "aten::add_", "aten::empty", "aten::copy_", "aten::view"),
+            *("aten::mm", "aten::add_", "aten::empty", "aten::copy_", "aten::view")
         }
 
 

@@ -44,8 +44,7 @@ def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
     assert listed(rows["device kernel"]) == [
         *(("all-reduce.psum.3", 0, 9), ("all-gather-start", 10, 10), ("fusion.1", 11, 5))
     ]
-    stated = trace.stated_payloads
-    payloads = list(stated.payloads)
+    stated, payloads = trace.stated_payloads, [*trace.stated_payloads.payloads]
     told = {row: payloads[code] for row, code in zip(stated.row, stated.code, strict=True)}
     # Device 5 is partition 1; [2,2]<=[2,2]T(1,0) is {{0,2},{1,3}}: partitions 1 and 3, devices 5 and 7.
     assert (told[0].collective, told[0].in_bytes, told[0].out_bytes) == ("all_reduce", 16, 16)
@@ -277,7 +276,7 @@ def test_tpus_wait_for_the_last_of_their_group(files: dict[str, bytes], tmp_path
         *((3, "all_reduce", "1,3", 0), (3, "all_gather", "2-3", 150)),
     ]
     assert {(row["library"], row["kind"], row["in_bytes"], row["out_bytes"]) for row in found} == {
-        *(("xla", "all_reduce", 16, 16), ("xla", "all_gather", 8, 16)),
+        *(("xla", "all_reduce", 16, 16), ("xla", "all_gather", 8, 16))
     }
     assert {row["transfer_ns"] / US for row in found if row["kind"] == "all_reduce"} == {600, 750}
     for entry in run.manifest["ranks"]:
@@ -305,7 +304,7 @@ def test_gpus_of_one_process_are_the_programs_devices(tmp_path: Path) -> None:
     program = reduces([0, 1, 2, 3], (0, 2), (1, 3))
     run = measured(tmp_path, host=space(*map(gpu, range(4), ARRIVALS), program, environment()))
     assert [(row["group"], row["wait"], row["library"], row["in_bytes"]) for row in calls(run)] == [
-        *(("0,2", 300, "nccl", 16), ("1,3", 50, "nccl", 16), ("0,2", 0, "nccl", 16), ("1,3", 0, "nccl", 16)),
+        *(("0,2", 300, "nccl", 16), ("1,3", 50, "nccl", 16), ("0,2", 0, "nccl", 16), ("1,3", 0, "nccl", 16))
     ]
     assert run.manifest["matching"]["matched"] == 4
 
@@ -338,7 +337,7 @@ def test_cpu_devices_of_two_processes_meet_by_their_global_ids(tmp_path: Path) -
     first, second = cpus([0, 1], ARRIVALS[:2], program), cpus([2048, 2049], ARRIVALS[2:], program)
     run = measured(tmp_path / "both", a=first, b=second)
     assert [(row["rank"], row["group"], row["wait"], row["library"]) for row in calls(run)] == [
-        *((0, "0,2", 300, "xla"), (1, "1,3", 50, "xla"), (2, "0,2", 0, "xla"), (3, "1,3", 0, "xla")),
+        *((0, "0,2", 300, "xla"), (1, "1,3", 50, "xla"), (2, "0,2", 0, "xla"), (3, "1,3", 0, "xla"))
     ]
     alone = calls(measured(tmp_path / "alone", b=second))
     assert [(row["group"], row["group_size"], row["instance"]) for row in alone] == [(None, 2, None)] * 2

@@ -119,7 +119,7 @@ def test_a_collective_is_told_its_group_its_number_and_its_bytes(tmp_path: Path)
         member = Member(path, f"cpu:{device}")
         told = [(p.collective, p.in_bytes, p.out_bytes, row, s) for p, row, s in member.stated_payloads]
         assert told == [
-            *(("all_reduce", 24, 24, 0, 0), ("all_reduce", 24, 24, 1, 1), ("all_gather", 24, 48, 2, 2)),
+            *(("all_reduce", 24, 24, 0, 0), ("all_reduce", 24, 24, 1, 1), ("all_gather", 24, 48, 2, 2))
         ]
         stated = {(p.group_name, p.ranks, p.library, p.dtype) for p, _, _ in member.stated_payloads}
         assert stated == {("devices 0-1", None, "xla", "f32")}
@@ -251,7 +251,7 @@ def test_a_rendezvous_is_of_the_innermost_op_that_does_not_end_before_it(tmp_pat
     path = write(tmp_path, plane)
     profile = XSpace(path).host_profile
     assert [(op.name, op.meeting and op.meeting.devices) for op in profile.ops] == [
-        *(("call", (0, 3)), ("psum", (0, 1))),
+        *(("call", (0, 3)), ("psum", (0, 1)))
     ]
     assert [(row.start_ns - EPOCH, device) for row, device in profile.meetings] == [(5, 1), (6, 1), (30, 0)]
     assert Member(path, "cpu:0").rows("other", "host") == [("Rendezvous", 45, 10)]
@@ -298,7 +298,7 @@ def test_worlds_and_launches(tmp_path: Path) -> None:
 def test_a_run_spans_its_ops_whatever_their_order(tmp_path: Path) -> None:
     plane = ran(Op.ran("a", 10, 30), Op.ran("b", 12, 5), Op.ran("x", 60, 5, run=8))
     assert Member(write(tmp_path, plane.line("pool", 2, Op.ran("c", 38, 9))), "cpu:0").trace.device_steps == [
-        *(DeviceStep("jit_f", EPOCH + 10, EPOCH + 47), DeviceStep("jit_f", EPOCH + 60, EPOCH + 65)),
+        *(DeviceStep("jit_f", EPOCH + 10, EPOCH + 47), DeviceStep("jit_f", EPOCH + 60, EPOCH + 65))
     ]
 
 

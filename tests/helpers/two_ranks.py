@@ -43,6 +43,6 @@ def write(path: Path, rows: list[dict[str, Any]], **outer: Any) -> Path:
     return path
 
 
-def rank_facts(rank: int, world: int = 2) -> dict[str, Any]:
+def on_rank(rank: int, world: int = 2) -> dict[str, Any]:
     """What a trace says of its place in the job."""
     return {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world}}

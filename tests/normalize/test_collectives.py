@@ -300,7 +300,7 @@ class TestOnHost:
         assert owners(told, row(10), row(30), groups=(alone, shared, again)) == ([0, -1], {})
         first, second = made(alone, shared, again).to_pylist()
         assert [first[key] for key in ("group", "group_size", "in_bytes", "out_bytes")] == [
-            *("0-3", 4, 396, 396),
+            *("0-3", 4, 396, 396)
         ]
         assert (second["group"], second["in_bytes"], second["payload_source"]) == ("0-3", None, None)
         described = ProcessGroup(name="4", description="mesh_tp", ranks=(0, 1, 2, 3))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.s3_service import Service
-from helpers.two_ranks import events, rank_facts, write
+from helpers.two_ranks import events, on_rank, write
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -76,7 +76,7 @@ def job(tmp_path: Path) -> Path:
     folder = tmp_path / "here" / "job"
     folder.mkdir(parents=True)
     for rank in (0, 1):
-        write(folder / f"rank{rank}.json", events(rank), **rank_facts(rank))
+        write(folder / f"rank{rank}.json", events(rank), **on_rank(rank))
     (folder / "notes").mkdir()
     (folder / "notes" / "read me.md").write_text("# A job\n")
     return folder

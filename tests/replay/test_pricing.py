@@ -64,7 +64,7 @@ def ratios(
     return time_ratios(graph, parse_scenario(texts), machine, groups, **more)
 
 
-def transfer_ratios(graph: Graph, found: TimeRatios) -> tuple[list[float], list[float], list[float]]:
+def node_ratios(graph: Graph, found: TimeRatios) -> tuple[list[float], list[float], list[float]]:
     at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
     return found.expected[at].tolist(), found.low[at].tolist(), found.high[at].tolist()
 
@@ -84,11 +84,9 @@ def test_factors_act_on_the_runs_own_fit() -> None:
     graph = transfers(LINE, SIZES)
     found = ratios(graph, HALF)
     expected = [(10 + s / 2000) / (10 + s / 1000) for s in SIZES]
-    assert transfer_ratios(graph, found)[:2] == (pytest.approx(expected), pytest.approx(expected))
+    assert node_ratios(graph, found)[:2] == (pytest.approx(expected), pytest.approx(expected))
     late = ratios(graph, "scale_up.latency=x3")
-    assert transfer_ratios(graph, late)[0] == pytest.approx(
-        [(30 + s / 1000) / (10 + s / 1000) for s in SIZES]
-    )
+    assert node_ratios(graph, late)[0] == pytest.approx([(30 + s / 1000) / (10 + s / 1000) for s in SIZES])
     assert (found.expected[graph.nodes.kind != n.TRANSFER] == 1).all()
 
 
@@ -96,18 +94,18 @@ def test_what_the_fit_does_not_tell_is_bracketed() -> None:
     """Without a fit latency is at most the shortest transfer."""
     graph = transfers([20, 100], [1_000, 9_000])
     found = ratios(graph, HALF)
-    expected, low, high = transfer_ratios(graph, found)
+    expected, low, high = node_ratios(graph, found)
     assert np.isnan(expected).all()
     assert (low, high) == ([0.5, 0.5], pytest.approx([1.0, (20 + 80 / 2) / 100]))
     assert found.basis == ("the share of latency is unknown: bounds by the shortest transfer",)
     # a transfer of unknown size
     graph = transfers([*LINE, 50.0], [*SIZES, -1])
-    expected, low, high = transfer_ratios(graph, ratios(graph, HALF))
+    expected, low, high = node_ratios(graph, ratios(graph, HALF))
     assert np.isnan(expected[-1])
     assert (low[-1], high[-1]) == (0.5, pytest.approx((10 + 40 / 2) / 50))
     # a part without rendezvous may be waiting altogether
     graph = transfers(LINE, SIZES, instances=[-1] * 5)
-    expected, low, high = transfer_ratios(graph, ratios(graph, HALF))
+    expected, low, high = node_ratios(graph, ratios(graph, HALF))
     assert np.isnan(expected).all()
     assert high == [1.0] * 5
     assert max(low) < 1
@@ -115,9 +113,9 @@ def test_what_the_fit_does_not_tell_is_bracketed() -> None:
 
 def test_the_other_tier_is_left_alone() -> None:
     graph = transfers([20, 100], [1_000, 9_000])
-    assert transfer_ratios(graph, ratios(graph, "scale_out.bandwidth=x2")) == ([1.0, 1.0],) * 3
+    assert node_ratios(graph, ratios(graph, "scale_out.bandwidth=x2")) == ([1.0, 1.0],) * 3
     across = ratios(graph, "scale_out.bandwidth=x2", machine=Machine(Hardware(per_node=1)))
-    assert transfer_ratios(graph, across)[1] == [0.5, 0.5]
+    assert node_ratios(graph, across)[1] == [0.5, 0.5]
 
 
 def test_the_catalogs_machine_gives_the_ratio_of_its_prices() -> None:
@@ -127,7 +125,7 @@ def test_the_catalogs_machine_gives_the_ratio_of_its_prices() -> None:
     old, new = (
         price_collective("all_reduce", sizes, (0, 1), changed("dgx-h100", *texts)) for texts in ((), (HALF,))
     )
-    expected, low, high = transfer_ratios(graph, found)
+    expected, low, high = node_ratios(graph, found)
     assert expected == pytest.approx((new.time_s / old.time_s).tolist())
     assert all(a <= b <= c for a, b, c in zip(low, expected, high, strict=True))
     assert 0.5 <= expected[1] < expected[0] <= 1
@@ -399,7 +397,7 @@ def test_rings_by_size(old: tuple[str, int], new: tuple[str, int], growth: tuple
 def test_what_is_of_no_known_group_may_be_of_any_tier(text: str, low: float, high: float) -> None:
     graph = transfers([20, 100], [1_000, 9_000])
     found = ratios(graph, text, groups={})
-    expected, lows, highs = transfer_ratios(graph, found)
+    expected, lows, highs = node_ratios(graph, found)
     assert np.isnan(expected).all()
     assert (lows, highs) == ([low] * 2, [high] * 2)
     assert found.basis == ("collectives of unknown kind or group have bounds only",)
@@ -413,32 +411,32 @@ def test_parts_without_a_rendezvous_are_said_to_be_bracketed() -> None:
     graph = transfers([20, 100], [1_000, 9_000], instances=[0, -1])
     found = ratios(graph, "scale_up.latency=x3")
     assert found.basis[-1] == "collectives that are not split into wait and transfer have bounds only"
-    expected, low, high = transfer_ratios(graph, found)
+    expected, low, high = node_ratios(graph, found)
     assert (low[0], high[0]) == (1.0, 3.0)
     assert (low[1], high[1]) == pytest.approx((1.0, (3 * 20 + 80) / 100))
     assert np.isnan(expected).all()
     slow = ratios(graph, "scale_up.bandwidth=x0.5", "scale_up.latency=x2")
     # all of it twice as long, but of the part that may be waiting: that is between 1 and 2
-    assert transfer_ratios(graph, slow)[0][0] == 2
-    assert (transfer_ratios(graph, slow)[1], transfer_ratios(graph, slow)[2]) == ([2, 1], [2, 2])
+    assert node_ratios(graph, slow)[0][0] == 2
+    assert (node_ratios(graph, slow)[1], node_ratios(graph, slow)[2]) == ([2, 1], [2, 2])
 
 
 def test_latency_s_share_is_bracketed_by_the_shortest_transfer_that_is_told() -> None:
     """20 of 100 µs at most may be latency; a part of 10 µs that may be waiting does not count."""
     untold = transfers([100, 10, 20], [9_000, 1_000, 1_000], instances=[0, -1, 1])
     found = ratios(untold, HALF)
-    assert transfer_ratios(untold, found)[2] == pytest.approx([(20 + 40) / 100, 1, 1])
+    assert node_ratios(untold, found)[2] == pytest.approx([(20 + 40) / 100, 1, 1])
     # where no size is known the shortest of all does
     unsized = transfers([100, 10], [-1, -1])
     found = ratios(unsized, HALF)
-    assert transfer_ratios(unsized, found)[2] == pytest.approx([(10 + 45) / 100, 1])
+    assert node_ratios(unsized, found)[2] == pytest.approx([(10 + 45) / 100, 1])
 
 
 def test_the_bounds_of_a_fit_are_those_of_its_latency() -> None:
     times, sizes = [taken + (2 if i % 2 else -2) for i, taken in enumerate(LINE)], np.array(SIZES)
     graph = transfers(times, SIZES)
     alpha, beta, error = hockney_line(sizes, np.rint(np.array(times) * 1_000))  # type: ignore[misc]
-    found = transfer_ratios(graph, ratios(graph, HALF))
+    found = node_ratios(graph, ratios(graph, HALF))
     for which, latency in zip(found, (alpha, alpha - error, alpha + error), strict=True):
         share = np.clip(latency / (alpha + beta * sizes), 0, 1)
         assert which == pytest.approx((share + (1 - share) / 2).tolist())
@@ -450,13 +448,13 @@ def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
     graph = transfers([20], [1_000])
     new = {"0-1": RegroupedGroup((0, 1, 2, 3), 0.5, 2.0, "dp")}
     found = ratios(graph, "kernels.time=x2", machine=Machine(Hardware(per_node=4)), regrouped=new)
-    assert transfer_ratios(graph, found)[1:] == ([1.5], [6.0])
+    assert node_ratios(graph, found)[1:] == ([1.5], [6.0])
     gone = ratios(graph, "kernels.time=x2", regrouped={"0-1": RegroupedGroup((0,), dimension="dp")})
-    assert transfer_ratios(graph, gone) == ([0.0],) * 3
+    assert node_ratios(graph, gone) == ([0.0],) * 3
     assert gone.basis == ("groups of one rank move nothing",)
     # groups that stay are not priced
     found = ratios(graph, "kernels.time=x2", machine=Machine(), regrouped={"x": RegroupedGroup((0, 1))})
-    assert (transfer_ratios(graph, found), found.basis) == (([1.0],) * 3, ())
+    assert (node_ratios(graph, found), found.basis) == (([1.0],) * 3, ())
     # other links than those measured have no price
     new = {"0-1": RegroupedGroup((0, 1, 2, 3), dimension="dp")}
     with pytest.raises(InputError, match="all_reduce of 4 ranks leaves scale_up, and no other links were"):
