@@ -150,11 +150,19 @@ def comparison_warnings(
 
 
 def _capture_differences(subject: ComparisonSubject) -> Iterator[str]:
-    """Differences between captures of one job, which suggest several jobs."""
+    """Differences between captures of one job, which suggest several jobs; and captures with equal steps."""
     lead = f"the captures of {subject.letter} differ: "
     yield from _fact_differences(subject.captures, _WORK, lead)
     setup = {label: fact for label, fact in _SETUP.items() if label != "number of steps"}
     yield from _fact_differences(subject.captures, setup, lead)
+    by_steps: dict[tuple[float, ...], str] = {}
+    for capture in subject.captures:
+        steps = tuple(capture.results.steps(_STEP).values())
+        if len(steps) > 1 and (first := by_steps.setdefault(steps, capture.id)) != capture.id:
+            yield (
+                f"the captures {first} and {capture.id} of {subject.letter} have equal steps: if they are one"
+                " trace that was read twice, the intervals are too narrow"
+            )
 
 
 def _fact_differences(

@@ -99,6 +99,10 @@ def test_captures_of_several_jobs_are_warned_of() -> None:
     both = ComparisonSubject("A", one.stored, mean_results([one.results, other.results]), None, (one, other))
     told = comparison_warnings([both, subject("B", [row("time.step", 1.0)])])
     assert "the captures of A differ: number of devices: A1 4, A2 8" in told
+    # the same steps twice are no second capture
+    steps = [row("time.step", 1.0), *(row("time.step", 1.0 + n / 9, step=n) for n in range(3))]
+    (told,) = (one for one in comparison_warnings([job("A", steps, steps), one]) if "equal steps" in one)
+    assert told.startswith("the captures run-a1 and run-a2 of A have equal steps: if they are one trace")
     # ranks are averaged and steps are no pairs
     ranks = [[row("comm.wait", s * (rank + 1), rank=rank) for rank in (0, 1)] for s in (1.0, 3.0)]
     found = job("A", *([*own, row("comm.wait", 9.0, rank=0, step=1)] for own in ranks))
