@@ -157,15 +157,15 @@ def _estimate_clocks(matches: matching.Matching, places: Places, ranks: Sequence
     every = np.array(ranks, np.int64)
     clock = np.array([places.clocks.get(rank, rank) for rank in ranks], np.int64)
     # The ends of a collective show the clocks only if nobody may leave before others arrive.
-    together = np.ones(len(matches.present), np.bool_)
-    together[matches.instance[matches.may_leave]] = False
-    rows = together[matches.instance]
-    clock_of = clock.astype(np.int32)[index_of(every, matches.rank[rows])]
+    rank, instance, end_ns = matches.rank, matches.instance, matches.end_ns
+    if matches.may_leave.any():
+        together = np.ones(len(matches.present), np.bool_)
+        together[instance[matches.may_leave]] = False
+        rows = together[instance]
+        rank, instance, end_ns = rank[rows], (np.cumsum(together) - 1)[instance[rows]], end_ns[rows]
+    clock_of = clock.astype(np.int32)[index_of(every, rank)]
     host = np.array([places.hosts.get(rank, -1) for rank in np.unique(clock_of).tolist()], np.int32)
-    instance = (np.cumsum(together) - 1)[matches.instance[rows]]
-    return clocks.for_all(
-        clocks.estimate_clocks(clock_of, instance, matches.end_ns[rows], host), every, clock
-    )
+    return clocks.for_all(clocks.estimate_clocks(clock_of, instance, end_ns, host), every, clock)
 
 
 def _contradicting_instances(matches: matching.Matching, estimated: clocks.Clocks, arrival: Int64) -> Int64:

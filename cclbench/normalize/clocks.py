@@ -30,6 +30,8 @@ _ROUNDS: Final = 60
 _HUBER: Final = 1.5
 """Residuals beyond this many standard deviations weigh less: 1.345 to 1.5 is usual (Huber 1981)."""
 _SETTLED_NS: Final = 0.01
+_BLOCK: Final = 1 << 16
+"""Rows whose times are corrected at once."""
 _DRIFT_POINTS: Final = 8
 """Instances that a rank must share before a slope is fitted through its ends."""
 
@@ -56,9 +58,13 @@ class Clocks:
 
     def correct_times(self, rank: npt.NDArray[np.int32], at: Int64) -> Int64:
         """Times of those ranks on the common clock, int64 ns, shape of `at`."""
-        i = index_of(self.ranks, rank)
-        shift = self.offset_ns[i] + self.drift[i] * (at - self.t0_ns)
-        return at - np.rint(shift).astype(np.int64)
+        corrected = np.empty(len(at), np.int64)
+        for begin in range(0, len(at), _BLOCK):
+            block = slice(begin, begin + _BLOCK)
+            i = index_of(self.ranks, rank[block])
+            shift = self.offset_ns[i] + self.drift[i] * (at[block] - self.t0_ns)
+            corrected[block] = at[block] - np.rint(shift).astype(np.int64)
+        return corrected
 
     @property
     def worst_residual_ns(self) -> float:
@@ -205,13 +211,16 @@ class _Slopes:
 
     def __init__(self, ends: SharedEnds, part: Int64) -> None:
         self._ends, self._part = ends, part
-        middle = ends.of_cells(ends.t) / ends.instances
-        self._dt = ends.t - np.repeat(middle, ends.instances)
-        self._mass = ends.of_cells(self._dt * self._dt)
+        self._means = ends.of_cells(ends.t) / ends.instances
+        dt = ends.deviations(self._means)
+        dt *= dt
+        self._mass = ends.of_cells(dt)
 
     def fit_slopes(self, left: Float, free: npt.NDArray[np.bool_]) -> Float:
         """Slopes of the residuals `left`, shape (ranks,); 0 where not `free`."""
-        along = self._ends.of_cells(self._dt * left)
+        dt = self._ends.deviations(self._means)
+        dt *= left
+        along = self._ends.of_cells(dt)
         slope = _least_squares(divide(along, self._mass), self._mass, self._ends.cells, free)
         return slope - _medians_of_parts(slope, self._part)[self._part]
 
@@ -219,13 +228,16 @@ class _Slopes:
 def _has_drift(ends: SharedEnds, slope: Float, left: Float) -> npt.NDArray[np.bool_]:
     """Whether a rank's slope moves its clock, over its window, by more than 3 times the residuals' spread."""
     count = ends.ends_of_rank
-    dt = ends.t - ends.of_rank(divide(ends.of_ranks(ends.t), count))
-    rest = ends.residuals(left - ends.of_rank(slope) * dt, np.zeros(len(slope)))
-    rest -= ends.of_rank(divide(ends.of_ranks(rest), count))
-    spread = np.sqrt(ends.of_ranks(rest * rest) / np.maximum(count - 2, 1))
+    dt = ends.deviations(divide(ends.of_ranks(ends.t), count)[ends.cells.rank])
     span = np.zeros(len(slope))
     np.maximum.at(span, ends.cells.rank, ends.furthest_of_cells(dt))
     moved = 2 * abs(slope) * span
+    rest = ends.remove_slope(left, slope, dt)
+    del left, dt  # as large as all ends, as are the next ones
+    ends.residuals(rest, np.zeros(len(slope)), rest)
+    rest -= ends.of_rank(divide(ends.of_ranks(rest), count))
+    rest *= rest
+    spread = np.sqrt(ends.of_ranks(rest) / np.maximum(count - 2, 1))
     return np.asarray((moved > 3 * spread) & (moved > 1.0))
 
 

@@ -320,7 +320,9 @@ def contradicting_instances(
     `tolerance` are allowed.
     """
     count = int(instance.max(initial=-1)) + 1
-    bound = np.ones(len(ends), np.bool_) if may_leave is None else ~may_leave
+    latest = latest_starts(instance, starts, count)
+    if may_leave is not None and may_leave.any():
+        instance, ends = instance[~may_leave], ends[~may_leave]
     earliest = np.full(count, np.iinfo(np.int64).max - tolerance)
-    np.minimum.at(earliest, instance[bound], ends[bound])
-    return np.flatnonzero(latest_starts(instance, starts, count) > earliest + tolerance)
+    np.minimum.at(earliest, instance, ends)
+    return np.flatnonzero(latest > earliest + tolerance)

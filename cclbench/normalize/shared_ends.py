@@ -90,15 +90,14 @@ class SharedEnds:
     ) -> Self:
         """From the ends of rows of `ranks`; `first` is the earliest end."""
         number = index_of(ranks, rank)
-        order = np.argsort(number, kind="stable")
-        order = order[np.argsort(instance[order], kind="stable")]
+        order = np.lexsort((number, instance))
         size = np.bincount(instance)
         begin = np.cumsum(size) - size
         begin, size = begin[size > 0], size[size > 0]
         # A set of ranks is identified by the sum of its ranks' random numbers, in any order.
         random = np.random.default_rng(0).integers(1 << 20, 1 << 62, len(ranks), dtype=np.uint64)
         _, first_of_set, set_of, times = np.unique(
-            np.add.reduceat(random[number][order], begin),
+            np.add.reduceat(random[number[order]], begin),
             return_index=True,
             return_inverse=True,
             return_counts=True,
@@ -112,12 +111,14 @@ class SharedEnds:
         end = cell = begun = 0
         for low, high in pairwise([*np.flatnonzero(begins(width, times)).tolist(), len(sets)]):
             many, each, count = int(width[low]), int(times[low]), high - low
-            starts = by_set[begun : begun + count * each].reshape(count, 1, each)
-            rows = order[starts + np.arange(many)[:, None]]
-            t[end : end + rows.size] = (ends[rows] - first).reshape(-1)
-            cell_rank.append(number[rows[:, :, 0]].reshape(-1))
-            blocks += _split_blocks(cell, end, count, many, each)
-            end, cell, begun = end + rows.size, cell + count * many, begun + count * each
+            starts = by_set[begun : begun + count * each].reshape(count, each)
+            cell_rank.append(number[order[starts[:, :1] + np.arange(many)]].reshape(-1))
+            for block in _split_blocks(cell, end, count, many, each):
+                sets_of_block = slice((block.cells.start - cell) // many, (block.cells.stop - cell) // many)
+                rows = order[starts[sets_of_block, None, block.instances] + np.arange(many)[:, None]]
+                block.view_ends(t)[:] = ends[rows] - first
+                blocks.append(block)
+            end, cell, begun = end + count * many * each, cell + count * many, begun + count * each
         cells = Cells(np.concatenate(cell_rank), np.repeat(np.arange(len(sets)), width))
         return cls(t, cells, np.repeat(times, width), blocks, len(ranks))
 
@@ -135,14 +136,25 @@ class SharedEnds:
         """The values, of shape (ranks,), repeated for each rank's ends, shape (ends,)."""
         return np.repeat(values[self.cells.rank], self.instances)
 
+    def remove_slope(self, values: Float, slope: Float, t: Float) -> Float:
+        """The values less their rank's slope times `t`, shape (ends,)."""
+        along = self.of_rank(slope)
+        along *= t
+        return np.subtract(values, along, out=along)
+
     def correct_drift(self, drift: Float) -> Float:
         """The times less their rank's drift, shape (ends,)."""
-        return np.asarray(self.t - self.of_rank(drift) * self.t)
+        return self.remove_slope(self.t, drift, self.t)
+
+    def deviations(self, means: Float) -> Float:
+        """Differences of the times from their cell's value of `means`, shape (ends,)."""
+        middle = np.repeat(means, self.instances)
+        return np.subtract(self.t, middle, out=middle)
 
     def residuals(self, t: Float, offset: Float, out: Float | None = None) -> Float:
         """Difference of each time, less its rank's offset, from its instance's mean, shape (ends,).
 
-        It is written to `out`, if given.
+        It is written to `out`, if given, which can be `t`.
         """
         out = np.empty(len(t)) if out is None else out
         late = offset[self.cells.rank]
@@ -153,7 +165,8 @@ class SharedEnds:
 
     def worst_residuals(self, offset: Float, drift: Float) -> Float:
         """95th percentile of the absolute residuals of each rank's corrected ends, shape (ranks,)."""
-        values = abs(self.residuals(self.correct_drift(drift), offset))
+        values = self.correct_drift(drift)
+        np.abs(self.residuals(values, offset, values), out=values)
         percentiles = np.zeros(self.ranks)
         begin = self._begins
         order = np.argsort(self.cells.rank, kind="stable")

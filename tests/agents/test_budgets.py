@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from helpers.mcp_session import HEAVY, Server, answer, first_run, refusal, session, text_of
+from helpers.mcp_session import Server, answer, first_run, refusal, session, text_of
 from mcp.client import Client
 
 from cclbench.agents.answers import ANSWER_BYTES, ToolAnswer, encode_answer
@@ -81,20 +81,6 @@ def test_a_row_that_does_not_fit_has_its_texts_cut_shorter_or_is_refused() -> No
     assert len(encoded) <= ANSWER_BYTES
     assert found["rows"] == [{"x": 1}]
     assert {"at": "subjects[0]", "length": 9999, "given": 1000} in found["cut"]
-
-
-def test_a_call_that_takes_too_long_is_ended(store: Path) -> None:
-    server = Server(store, "--time-limit", "8")
-
-    async def asks(client: Client) -> None:
-        run = await first_run(client)
-        idle = server.processes()
-        with anyio.fail_after(60):
-            error = await refusal(client, "sql", run=run, query=HEAVY)
-        assert re.search(r"sql took longer than 8 s; ask for less .* or raise --time-limit", error)
-        await server.wait_for(lambda now: now <= idle)
-
-    session(server, asks)
 
 
 def test_a_call_that_needs_too_much_memory_fails_alone(store: Path) -> None:
