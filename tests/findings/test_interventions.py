@@ -128,6 +128,8 @@ PLANTED = (
 )
 FUSED = "eager_activations"
 """Its nine kernels become two: GELU and the next (`unfused_activation`), and the others (`memory_bound`)."""
+SEEDS = {"unfused_kernels": 4}
+"""Jobs drawn with other seeds than 1: with that one, this cause has 235,000 kernels and calls."""
 PAIRS = [
     ("loading_in_process", "eager_activations"),
     ("longer_sequences_of_one_rank", "copies_on_the_device"),
@@ -159,7 +161,7 @@ def look(tmp_path: Path) -> Look:
 
 @pytest.mark.parametrize("cause", PLANTED)
 def test_the_planted_cause_comes_first(cause: str, look: Look) -> None:
-    item = simulate_item(ExamItem("planted", cause, 1))
+    item = simulate_item(ExamItem("planted", cause, SEEDS.get(cause, 1)))
     found = look(item.planted.with_cause, item.truth)
     first = found[0]
     assert first.name in (*CAUSES[cause].findings, *CAUSES[cause].rank_findings)
