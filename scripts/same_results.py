@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -157,8 +158,16 @@ def differences(old: Any, new: Any, at: str = "") -> Iterator[str]:
 
 def main() -> None:
     """Print each command with different output, and the differences."""
-    old, new = (Path(name).absolute() for name in sys.argv[1:3])
-    commands = list(list_commands(new, list_sources(new, sys.argv[3:])))
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path, help="a checkout")
+    parser.add_argument("new", type=Path, help="another one")
+    parser.add_argument("evidence", nargs="*", help="files and folders of traces")
+    arguments = parser.parse_args()
+    old, new = arguments.old.absolute(), arguments.new.absolute()
+    for checkout in (old, new):
+        if not (checkout / "pyproject.toml").is_file():
+            parser.error(f"{checkout}: is no checkout of cclbench")
+    commands = list(list_commands(new, list_sources(new, arguments.evidence)))
     differing = 0
     with TemporaryDirectory() as scratch, ThreadPoolExecutor(2) as pool:
         folders = [Path(scratch) / name for name in ("old", "new")]

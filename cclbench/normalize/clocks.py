@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from cclbench.ground.intervals import Int64
 from cclbench.normalize.shared_ends import (
+    BLOCK,
     Cells,
     Float,
     SharedEnds,
@@ -30,8 +31,6 @@ _ROUNDS: Final = 60
 _HUBER: Final = 1.5
 """Residuals beyond this many standard deviations weigh less: 1.345 to 1.5 is usual (Huber 1981)."""
 _SETTLED_NS: Final = 0.01
-_BLOCK: Final = 1 << 16
-"""Rows whose times are corrected at once."""
 _DRIFT_POINTS: Final = 8
 """Instances that a rank must share before a slope is fitted through its ends."""
 
@@ -59,8 +58,8 @@ class Clocks:
     def correct_times(self, rank: npt.NDArray[np.int32], at: Int64) -> Int64:
         """Times of those ranks on the common clock, int64 ns, shape of `at`."""
         corrected = np.empty(len(at), np.int64)
-        for begin in range(0, len(at), _BLOCK):
-            block = slice(begin, begin + _BLOCK)
+        for begin in range(0, len(at), BLOCK):
+            block = slice(begin, begin + BLOCK)
             i = index_of(self.ranks, rank[block])
             shift = self.offset_ns[i] + self.drift[i] * (at[block] - self.t0_ns)
             corrected[block] = at[block] - np.rint(shift).astype(np.int64)

@@ -16,8 +16,8 @@ from cclbench.ground.intervals import Int64, begins
 Float = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.signedinteger[Any]]
 
-_BLOCK: Final = 1 << 16
-"""Approximate number of ends processed at a time, so that temporaries stay in a core's cache."""
+BLOCK: Final = 1 << 16
+"""Approximate number of ends or rows processed at a time, so that temporaries stay in a core's cache."""
 
 
 def sum_groups(values: Float, group: Groups, groups: int) -> Float:
@@ -204,8 +204,8 @@ def median_magnitude(values: Float, near: float | None) -> float:
         return float(np.median(abs(values), overwrite_input=True))
     low, high = near / 1.1, near * 1.1
     below, inside = 0, []
-    for begin in range(0, len(values), _BLOCK):
-        far = abs(values[begin : begin + _BLOCK])
+    for begin in range(0, len(values), BLOCK):
+        far = abs(values[begin : begin + BLOCK])
         small = far < low
         below += int(np.count_nonzero(small))
         inside.append(far[~small & (far <= high)])
@@ -224,8 +224,8 @@ def _nearest_rank(values: Float, q: float) -> float:
 
 def _split_blocks(cell: int, end: int, sets: int, ranks: int, instances: int) -> Iterator[Block]:
     """Split `sets` sets, from first cell `cell` and first end `end`, into blocks."""
-    at_once = max(1, _BLOCK // (ranks * instances))
-    some = max(1, _BLOCK // ranks)
+    at_once = max(1, BLOCK // (ranks * instances))
+    some = max(1, BLOCK // ranks)
     for low in range(0, sets, at_once):
         high = min(low + at_once, sets)
         cells = slice(cell + low * ranks, cell + high * ranks)

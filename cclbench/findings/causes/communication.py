@@ -201,9 +201,10 @@ def _over_groups(case: Case, traffic: _Traffic, figure: MetricName, stat: str | 
     gain=_GAIN,
     actions={
         "pytorch": (
-            "overlap it: FSDP prefetch (forward_prefetch, backward_prefetch), asynchronous tensor"
-            " parallelism, a separate stream",
-            "overlap it: DDP buckets that start earlier, asynchronous tensor parallelism, a separate stream",
+            "overlap it: FSDP by prefetch (forward_prefetch, backward_prefetch), tensor parallelism by"
+            " asynchronous collectives, others by a separate stream",
+            "overlap it: DDP by buckets that start earlier, tensor parallelism by asynchronous collectives,"
+            " others by a separate stream",
             "overlap sends and receives: asynchronous ones (batch_isend_irecv), an interleaved or zero-bubble"
             " schedule, more micro-batches",
             "overlap dispatch and combine with shared experts, or with another batch's compute",
