@@ -197,7 +197,9 @@ class SqliteFile:
         try:
             yield
         except Error as error:
-            reason = str(error).splitlines()[0].rpartition("[SQLite] ")[2][:200]
+            # Batches that are written may fail as they are read, with the Python exception as a detail.
+            text = str(error).splitlines()[0].partition(". Detail: Python exception")[0]
+            reason = text.rpartition("[SQLite] ")[2][:200]
             raise _database_error(self.path, what, reason, self.hint) from None
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if is_out_of_memory(error):

@@ -271,6 +271,7 @@ def texts_for_starts(path: Path) -> None:
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-9]), r"KERNEL.parquet: is damaged"),
         (lambda path: path.write_bytes(b"PAR1" + bytes(99)), r"KERNEL.parquet: is damaged"),
+        (lambda path: path.write_bytes(b"PAR1" + bytes(99) + path.read_bytes()[103:]), "Invalid data; e"),
         (texts_for_starts, "holds string values"),
         (lambda path: path.with_name("StringIds.parquet").unlink(), "has no table StringIds"),
     ],

@@ -43,6 +43,7 @@ BAD: dict[str, tuple[str, str]] = {
     "a negative length": (LINE.replace("600", "-600"), "line 2: has a length that is not"),
     "a time before the trace": (LINE.replace("27.5", "-1"), "line 2: has a timestamp that is not"),
     "an endless time": (LINE.replace("27.5", "1e300"), "line 2: has a timestamp that is not"),
+    "a time that is no number": (LINE.replace("27.5", '"NaN"'), "line 2: has a timestamp that is not"),
     "an exponent without end": (LINE.replace("27.5", f"1e{'9' * 30}"), "line 2: is not a request"),
     "a large id": (LINE.replace("[0, 1]", f"[{1 << 70}]"), "line 2: "),
     "not text": (LINE.replace("600", "\\ud800"), "line 2: is not a request"),

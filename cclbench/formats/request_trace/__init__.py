@@ -81,7 +81,8 @@ def _decoded(decoder: msgspec.json.Decoder[_Request], line: bytes, path: Path, n
     lengths = (request.input_length, request.output_length)
     if not all(0 <= length < _MOST_TOKENS for length in lengths):
         raise damaged_error(path, "has a length that is not a number of tokens", line=number)
-    if not 0 <= request.timestamp <= _LONGEST_MS:
+    # A text such as "NaN" is a Decimal, too, which cannot be compared.
+    if not (Decimal(request.timestamp).is_finite() and 0 <= request.timestamp <= _LONGEST_MS):
         raise damaged_error(path, "has a timestamp that is not a time in ms", line=number)
     if request.hash_ids and not all(-(1 << 63) <= block < 1 << 63 for block in request.hash_ids):
         raise damaged_error(path, "has a hash id of more than 64 bits", line=number)
