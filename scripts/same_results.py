@@ -6,7 +6,8 @@
 OLD and NEW are checkouts, EVIDENCE is files and folders of traces (by default the test fixtures); NEW's data
 points are added.  Each command runs in a folder of its own, once with each checkout, with the Python that
 runs this script.  Exit code, output and written files are compared, except for values that must differ: the
-hash in a run's id and the digests that it is computed from.  Exit code 1 if anything differs.
+hash in a run's id and the digests that it is computed from.  `contribute` draws its tokens with one salt.
+Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ DIGESTS = {"fingerprint", "tables", "manifest_sha256"}
 """Keys of documents whose values depend on digests of cclbench itself."""
 INSTALLED = "installed"
 """Folder of a checkout's entry points, within the folder of its commands."""
+ONE_SALT = """
+import runpy, secrets
+secrets.token_bytes = bytes
+runpy.run_module("cclbench", run_name="__main__", alter_sys=True)
+"""
+"""Runs cclbench with one salt for the tokens of `contribute`, which is drawn anew otherwise."""
 SHOWN = 40
 """Most differences that are printed for one command."""
 
@@ -110,7 +117,7 @@ def run_command(checkout: Path, command: Command, folder: Path) -> dict[str, Any
     path = os.pathsep.join([str(checkout), str(folder / INSTALLED)])
     environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "80", "CCLBENCH_STORE": "runs"}
     done = subprocess.run(
-        [sys.executable, "-m", "cclbench", *command.words],
+        [sys.executable, "-c", ONE_SALT, *command.words],
         cwd=folder,
         env=environment,
         capture_output=True,

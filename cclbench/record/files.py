@@ -107,13 +107,6 @@ def read_columns(paths: Iterable[Path], columns: Sequence[str], schema: pa.Schem
 
 
 @contextmanager
-def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """A new Parquet file open for writing; see `parquet_file`."""
-    with pa.OSFile(os.fsencode(path), "wb") as sink, pq.ParquetWriter(sink, schema) as file:
-        yield file
-
-
-@contextmanager
 def opened_table(
     path: Path, schema: pa.Schema, words: Sequence[str] = (), listed: StoredFile | None = None
 ) -> Iterator[pq.ParquetFile]:
@@ -247,6 +240,27 @@ def _with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table.cast(schema)
 
 
+def _with_distinct_words(table: pa.Table) -> pa.Table:
+    """The table with each word once in a dictionary.
+
+    For a word that a dictionary has twice, Arrow's writer leaves room in the file that it fills with whatever
+    this process's memory held there, and it writes the rows' texts instead of their codes.
+    """
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            chunks = table.column(place).chunks
+            if any(len(chunk.dictionary.unique()) < len(chunk.dictionary) for chunk in chunks):
+                distinct = pa.chunked_array(map(_distinct_words, chunks), field.type)
+                table = table.set_column(place, field, distinct)
+    return table
+
+
+def _distinct_words(texts: pa.DictionaryArray) -> pa.DictionaryArray:
+    words = texts.dictionary.unique()
+    code = pc.index_in(texts.dictionary, words).take(texts.indices)
+    return pa.DictionaryArray.from_arrays(code.cast(texts.indices.type), words)
+
+
 class _HashedFile:
     """A file that is written sequentially, with the hash of its content."""
 
@@ -296,7 +310,8 @@ class TableFile:
     def write(self, table: pa.Table) -> None:
         """Append rows as one row group."""
         self._empty = False
-        self._writer.write_table(_with_schema(table, self._schema), row_group_size=max(len(table), 1))
+        rows = _with_schema(_with_distinct_words(table), self._schema)
+        self._writer.write_table(rows, row_group_size=max(len(rows), 1))
 
     def close(self) -> None:
         """Finish the file, with at least one row group: Arrow before 19 cannot read a file without."""

@@ -52,9 +52,7 @@ class Service:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(
-            target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        ).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def fail(self, fault: Fault, part: str = "", method: str = "GET", times: int = 1) -> None:
         """Fail the next requests of that method whose path has that part."""

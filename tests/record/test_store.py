@@ -8,8 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,8 @@ import cclbench
 from cclbench.ground import scratch
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.ground.schema import COLLECTIVES, EVENTS, RESULTS, STEPS, VERSION
-from cclbench.record.files import EventFile, write_table
+from cclbench.ground.table_schema import WORD
+from cclbench.record.files import EventFile, with_columns, write_table
 from cclbench.record.results import Results
 from cclbench.record.rows import builtins
 from cclbench.record.run import Run
@@ -32,6 +32,7 @@ from cclbench.results import full_results
 
 RESULT = dict.fromkeys(RESULTS.names) | {"metric": "time.step", "value": 0.1, "unit": "s", "status": "ok"}
 RESULT |= {"window": "steps", "version": 1}
+STEP = {"rank": 0, "step": 3, "start_ns": 0, "end_ns": 30, "source": "device", "open": False}
 
 
 def results(*rows: dict[str, Any]) -> Results:
@@ -52,8 +53,8 @@ def fill(folder: Path, ranks: int = 2) -> None:
         file.write(pa.Table.from_pylist([event("a", 0, 10)], EVENTS))
         file.write(pa.Table.from_pylist([event("b", 20, 5 + rank)], EVENTS))
         file.close()
-        step = {"rank": rank, "step": 3, "start_ns": 0, "end_ns": 30, "source": "device", "open": False}
-        write_table(folder / "steps" / f"rank={rank}.parquet", pa.Table.from_pylist([step], STEPS))
+        steps = pa.Table.from_pylist([STEP | {"rank": rank}], STEPS)
+        write_table(folder / "steps" / f"rank={rank}.parquet", steps)
         write_table(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
     run_of(folder, [f"rank{rank}.json" for rank in range(ranks)], {"kernel": 2}, world_size=ranks)
 
@@ -181,6 +182,15 @@ def test_events_come_back_as_written(run: Run) -> None:
     assert run.collectives().schema.equals(COLLECTIVES)
     for path in [*run.path.glob("*/*.parquet"), *run.path.glob("events/*/*.parquet")]:
         assert pq.read_schema(path).metadata[b"cclbench.schema"] == str(VERSION).encode(), path
+
+
+def test_a_word_that_a_dictionary_has_twice_is_written_once(tmp_path: Path) -> None:
+    """Arrow's writer fills the place of the second one with unset memory of the process."""
+    steps = pa.Table.from_pylist([STEP, STEP], STEPS)
+    for name, words in (("twice", ["device", "device"]), ("once", ["device"])):
+        sources = pa.DictionaryArray.from_arrays(pa.array([0, len(words) - 1], WORD.index_type), words)
+        write_table(tmp_path / name, with_columns(steps, STEPS, {"source": sources}))
+    assert (tmp_path / "twice").read_bytes() == (tmp_path / "once").read_bytes()
 
 
 def test_results_are_kept_and_replaced(store: Store, run: Run) -> None:
@@ -381,10 +391,8 @@ def test_a_store_that_may_only_be_read_gives_results_and_keeps_none(
     (run.path / "results.parquet").unlink()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
 
-    @contextmanager
-    def read_only(*_: object) -> Iterator[Path]:
+    def read_only(*_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
-        yield tmp_path
 
     monkeypatch.setattr("cclbench.record.run.scratch", read_only)
     assert list(full_results(run, Selection())) == usual
