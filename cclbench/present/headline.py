@@ -182,7 +182,7 @@ def busy_with(results: Results) -> str:
     listed = ", ".join(f"{category} {humanise(share, '1')}" for share, category in shares[:3])
     if not listed and not longest_kernels(results):
         return "The device ran no kernel."
-    of_kernels = f" Of their time: {listed}." if listed else ""
+    of_kernels = f" Of all kernels' time: {listed}." if listed else ""
     return f"Kernels compute in {humanise(busy, '1')} of it.{of_kernels} {_explained_words(results)}"
 
 

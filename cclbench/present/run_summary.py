@@ -177,10 +177,13 @@ def _step_words(ranks: Sequence[RankEntry], summary: RunSummary) -> str:
     if summary.windows == ["trace"]:
         return "none used: figures are for the whole trace"
     sources = "".join(f", {s}" for s in _distinct_words(_SOURCES.get(r.steps.source or "") for r in ranks))
-    text = " or ".join(str(n) for n in sorted({rank.steps.found for rank in ranks}))
+    found = {rank.steps.found for rank in ranks}
+    text = " or ".join(map(str, sorted(found)))
     if summary.steps:
         used = str(len(summary.steps))
         text = (used if used == text else f"{used} of {text}") + f" ({step_numbers(summary.steps)})"
+    elif 0 not in (closed := {rank.steps.closed for rank in ranks}) and closed != found:
+        text += f" in the traces, {' or '.join(map(str, sorted(closed)))} of them complete"
     text += sources
     if summary.open_steps:
         text += f"; {step_numbers(summary.open_steps)} incomplete, not averaged"

@@ -31,7 +31,7 @@ PAGES = {
     "add-a-metric.md": 3,
     "add-a-finding.md": 2,
     "add-a-setting.md": 2,
-    "add-a-format.md": 1,
+    "add-a-format.md": 2,
     "add-a-machine.md": 3,
     "add-a-view.md": 3,
     "operators.md": 6,

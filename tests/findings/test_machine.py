@@ -109,7 +109,7 @@ def test_where_nothing_is_found_it_is_said_how_much_is_explained(tmp_path: Path)
     made = run(tmp_path, near, Op("mine::op", "my_kernel", 9_500))
     assert [one for one in made.findings if one.lost_s] == []
     said = busy_with(made.figures)
-    assert "Of their time: other 95.0 %, gemm 5.0 %" in said
+    assert "Of all kernels' time: other 95.0 %, gemm 5.0 %" in said
     assert "FLOPs and bytes are known for 5.0 % of their time, which reaches 88.1 % of the roofline;" in said
 
 
