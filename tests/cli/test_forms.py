@@ -179,7 +179,7 @@ def test_ingest(call: Call, told: Told, trace: Path, tmp_path: Path) -> None:
     assert json.loads(written.read_text()) == manifest
     table = call("ingest", trace)
     assert f"run      {manifest['run']}" in table.out
-    assert "steps    2, as the device ran them" in table.out.splitlines()
+    assert "steps    2 in the traces, 1 of them complete, as the device ran them" in table.out.splitlines()
     (row,) = csv_rows(call("ingest", trace, "--format", "csv").out)
     assert (row["file"], row["reader"], row["rows"]) == ("rank0.json", "kineto", "14")
 
