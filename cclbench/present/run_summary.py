@@ -177,13 +177,13 @@ def _step_words(ranks: Sequence[RankEntry], summary: RunSummary) -> str:
     if summary.windows == ["trace"]:
         return "none used: figures are for the whole trace"
     sources = "".join(f", {s}" for s in _distinct_words(_SOURCES.get(r.steps.source or "") for r in ranks))
-    found = {rank.steps.found for rank in ranks}
-    text = " or ".join(map(str, sorted(found)))
+    text = _distinct_counts(rank.steps.found for rank in ranks)
+    complete = _distinct_counts(rank.steps.closed for rank in ranks)
     if summary.steps:
         used = str(len(summary.steps))
         text = (used if used == text else f"{used} of {text}") + f" ({step_numbers(summary.steps)})"
-    elif 0 not in (closed := {rank.steps.closed for rank in ranks}) and closed != found:
-        text += f" in the traces, {' or '.join(map(str, sorted(closed)))} of them complete"
+    elif complete not in (text, "0"):
+        text += f" in the traces, {complete} of them complete"
     text += sources
     if summary.open_steps:
         text += f"; {step_numbers(summary.open_steps)} incomplete, not averaged"
@@ -193,6 +193,10 @@ def _step_words(ranks: Sequence[RankEntry], summary: RunSummary) -> str:
     for rank in ranks:
         left_out.update(rank.steps.left_out)
     return text + "".join(f"; left out on {n} ranks: {reason}" for reason, n in left_out.items())
+
+
+def _distinct_counts(counts: Iterable[int]) -> str:
+    return " or ".join(map(str, sorted(set(counts))))
 
 
 def _clock_summary(record: Manifest) -> ClockSummary | None:

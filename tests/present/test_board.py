@@ -197,8 +197,7 @@ def test_of_two_runs_with_one_id_the_first_has_row_and_page(tmp_path: Path) -> N
     line = " iteration {0}/ 20 | elapsed time per iteration (ms): {1}0{0}.0 | global batch size: 64 |\n"
     for store, tenths in (("a", 4), ("b", 5)):
         (tmp_path / "job.log").write_text("".join(line.format(step, tenths) for step in range(1, 9)))
-        stored = run(tmp_path / "job.log", store=tmp_path / store)
-        stored.path.rename(stored.path.with_name("job"))
+        run(tmp_path / "job.log", store=tmp_path / store).path.rename(tmp_path / store / "job")
     site = build_site(tmp_path / "a", tmp_path / "b", output=tmp_path / "out")
     assert [row.id for row in site.board.rows] == ["job"]
     assert site.left_out == ("job: another run has this id",)
